@@ -1,0 +1,34 @@
+"""How every command of the project ends: an exit code, and one line instead of a traceback for a user's mistake."""
+
+import logging
+import sys
+from collections.abc import Callable
+from typing import NoReturn
+
+EXIT_USAGE = 2
+EXIT_INTERRUPTED = 130
+
+
+def run_cli(main: Callable[[], int | None]) -> NoReturn:
+    """Run `main` and exit the process with its return value (None is 0).
+
+    A `ValueError`, `ImportError` or `OSError` (a file that is not there, a folder that cannot be written) is the user's
+    to mend: its message goes to stderr as ``error: …`` and the exit code is 2. A keyboard interrupt exits with 130.
+    Anything else is a bug and keeps its traceback.
+
+    Args:
+        main: The command. It parses its own arguments.
+
+    Raises:
+        SystemExit: Always.
+    """
+    logging.basicConfig(level=logging.INFO, format="%(levelname)s: %(message)s")
+    try:
+        code = main()
+    except (ValueError, ImportError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(EXIT_USAGE)
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        sys.exit(EXIT_INTERRUPTED)
+    sys.exit(code or 0)

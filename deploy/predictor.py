@@ -1,0 +1,133 @@
+"""A bundle, loaded and ready to take images."""
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from deploy.io import read_image
+from deploy.manifest import load_manifest
+from deploy.postprocess import segmentation_map
+from deploy.preprocess import Geometry, Preprocessor
+from deploy.runtimes import create_runtime
+
+_Result = TypeVar("_Result")
+
+
+def default_threads() -> int:
+    """Count the CPUs this process may use (a container or taskset may allow fewer than the machine has)."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+@dataclass(frozen=True, eq=False)
+class Prediction:
+    """What a model says about one image.
+
+    Attributes:
+        outputs: Output name to array, N first, as the runtime gave them.
+        geometry: Where the image lay in the input.
+        timings_ms: 'preprocess', 'infer' and 'postprocess'. Reading the file is not counted.
+        class_map: (H0, W0) class indices for the task 'segmentation', else None.
+    """
+
+    outputs: dict[str, npt.NDArray[Any]]
+    geometry: Geometry
+    timings_ms: dict[str, float]
+    class_map: npt.NDArray[Any] | None = None
+
+
+class Predictor:
+    """Load a bundle's model file, having checked its hash, and predict one image at a time.
+
+    Args:
+        bundle_dir: The bundle's folder.
+        runtime: 'openvino' or 'onnxruntime'.
+        precision: 'fp32', 'fp16' or 'int8'. Defaults to the runtime's preference; see `Manifest.select`.
+        threads: CPU threads. Defaults to the CPUs this process may use.
+
+    Attributes:
+        manifest: The bundle's manifest.
+        filename: The model file in use.
+        runtime: The loaded model.
+        preprocess: Makes the input tensor of an image.
+
+    Raises:
+        ValueError: An unknown runtime, a precision the bundle lacks, a file that is not the one the manifest describes,
+            or an input for more than one image.
+        ImportError: The runtime is not installed.
+        FileNotFoundError: The bundle or a file of it is not there.
+    """
+
+    def __init__(
+        self,
+        bundle_dir: str | os.PathLike[str],
+        *,
+        runtime: str = "openvino",
+        precision: str | None = None,
+        threads: int | None = None,
+    ) -> None:
+        self.manifest = load_manifest(bundle_dir)
+        if self.manifest.input.shape[0] != 1:
+            raise ValueError(
+                f"the bundle takes {self.manifest.input.shape[0]} images at once, the predictor feeds one; "
+                "export it with a batch of 1"
+            )
+        self.filename = self.manifest.select(runtime, precision)
+        self.manifest.verify(bundle_dir, self.filename)
+        self.runtime = create_runtime(
+            runtime,
+            Path(bundle_dir) / self.filename,
+            self.manifest.input,
+            self.manifest.outputs,
+            threads=default_threads() if threads is None else threads,
+        )
+        self.preprocess = Preprocessor(self.manifest.input)
+
+    def predict(self, image: str | os.PathLike[str] | npt.NDArray[np.uint8]) -> Prediction:
+        """Predict one image.
+
+        Args:
+            image: A path, or (H, W, 3) uint8 BGR.
+
+        Raises:
+            FileNotFoundError: There is no such image.
+            ValueError: The image cannot be read, or has another shape or dtype.
+        """
+        pixels = image if isinstance(image, np.ndarray) else read_image(image)
+        timings: dict[str, float] = {}
+        tensor, geometry = _timed(timings, "preprocess", lambda: self.preprocess(pixels))
+        outputs = _timed(timings, "infer", lambda: self.runtime(tensor))
+        class_map = _timed(timings, "postprocess", lambda: self.postprocess(outputs, geometry))
+        return Prediction(outputs, geometry, timings, class_map)
+
+    def postprocess(self, outputs: dict[str, npt.NDArray[Any]], geometry: Geometry) -> npt.NDArray[Any] | None:
+        """Turn a runtime's outputs into the class map, (H0, W0), of a segmenter; None for features."""
+        if self.manifest.task != "segmentation":
+            return None
+        name = next(spec.name for spec in self.manifest.outputs if spec.kind == "logits")
+        return segmentation_map(outputs[name][0], geometry, self.manifest.input.size)
+
+    def describe(self) -> dict[str, Any]:
+        """Return what a measurement has to state: the file, its precision and hash, and the runtime's own account."""
+        spec = self.manifest.files[self.filename]
+        return {
+            "file": self.filename,
+            "precision": spec.precision,
+            "sha256": spec.sha256,
+            "input_shape": list(self.manifest.input.shape),
+            **self.runtime.describe(),
+        }
+
+
+def _timed(timings: dict[str, float], stage: str, work: Callable[[], _Result]) -> _Result:
+    start = time.perf_counter()
+    result = work()
+    timings[stage] = (time.perf_counter() - start) * 1e3
+    return result

@@ -1,0 +1,47 @@
+"""Runtimes, each in a module of its own that is imported only when it is asked for."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from deploy.runtimes.base import Runtime
+from deploy.specs import InputSpec, OutputSpec, check_choice
+
+__all__ = ["RUNTIMES", "Runtime", "create_runtime"]
+
+RUNTIMES = ("openvino", "onnxruntime")
+
+
+def create_runtime(
+    name: str,
+    model_path: str | os.PathLike[str],
+    input_spec: InputSpec,
+    output_specs: Sequence[OutputSpec],
+    *,
+    threads: int,
+) -> Runtime:
+    """Load a model file into a runtime.
+
+    Args:
+        name: 'openvino' or 'onnxruntime'.
+        model_path: The ONNX file. Its hash is not checked here; see `Manifest.verify`.
+        input_spec: The manifest's input; the file must agree with it.
+        output_specs: The manifest's outputs; the file must have them, and a call returns exactly these.
+        threads: CPU threads, 1 or more.
+
+    Raises:
+        ValueError: An unknown name, a file the runtime cannot load, or one that differs from the manifest.
+        ImportError: The runtime is not installed; says how to install it.
+        FileNotFoundError: There is no such file.
+    """
+    check_choice("runtime", name, RUNTIMES)
+    path = Path(model_path)
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no model file {path}")
+    if name == "openvino":
+        from deploy.runtimes.openvino import OpenVINORuntime
+
+        return OpenVINORuntime(path, input_spec, output_specs, threads=threads)
+    from deploy.runtimes.onnxruntime import ONNXRuntime
+
+    return ONNXRuntime(path, input_spec, output_specs, threads=threads)

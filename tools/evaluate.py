@@ -1,0 +1,60 @@
+"""Score a bundle on the test data of a config, through the runtime and preprocessing of the device.
+
+python tools/evaluate.py BUNDLE CONFIG --runtime openvino|onnxruntime [--precision fp32|int8] [--json FILE]
+"""
+
+import argparse
+import os
+from dataclasses import asdict
+from pathlib import Path
+
+from mmengine.config import DictAction
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+from deploy.cli import run_cli
+from deploy.files import write_json
+from deploy.predictor import Predictor
+from vitdense.config import load_config
+from vitdense.evaluation import SegmentationScore, evaluate_segmentation
+
+
+def parse_args() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Score a bundle on the test data of a config")
+    parser.add_argument("bundle", type=Path, help="folder that tools/export.py wrote")
+    parser.add_argument("config", help="config whose test_dataloader is used")
+    parser.add_argument("--runtime", default="openvino", choices=["openvino", "onnxruntime"])
+    parser.add_argument("--precision", choices=["fp32", "int8"], help="default: what the runtime runs best")
+    parser.add_argument("--threads", type=int, default=os.cpu_count() or 1, help="CPU threads (default: all)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the scores here too")
+    parser.add_argument("--cfg-options", nargs="+", action=DictAction, help="override the config: key=value ...")
+    return parser.parse_args()
+
+
+def main() -> None:
+    args = parse_args()
+    cfg = load_config(args.config, args.cfg_options)
+    predictor = Predictor(args.bundle, runtime=args.runtime, precision=args.precision, threads=args.threads)
+    console = Console()
+    scores, _ = evaluate_segmentation([predictor], cfg, lambda items: track(items, "Scoring", console=console))
+    console.print(score_table(scores[0], f"{predictor.filename} on {args.runtime}"))
+    if args.json:
+        write_json(args.json, {**asdict(scores[0]), "model": predictor.describe(), "config": args.config})
+        console.print(f"Scores written to {args.json}")
+
+
+def score_table(score: SegmentationScore, title: str) -> Table:
+    table = Table(title=f"{title}, {score.images} images")
+    table.add_column("class")
+    table.add_column("IoU", justify="right")
+    for name, value in score.iou.items():
+        table.add_row(name, "absent" if value != value else f"{value:.2f}")
+    table.add_section()
+    table.add_row("mIoU", f"{score.miou:.2f}")
+    table.add_row("pixel accuracy", f"{score.pixel_accuracy:.2f}")
+    return table
+
+
+if __name__ == "__main__":
+    run_cli(main)

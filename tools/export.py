@@ -1,0 +1,84 @@
+"""Export a trained model as a bundle: a static ONNX file that was checked against the model itself on real images.
+
+python tools/export.py CONFIG CHECKPOINT --out BUNDLE --shape H W [--task features] [--images DIR]
+"""
+
+import argparse
+import os
+from pathlib import Path
+
+from mmengine.config import DictAction
+from rich.console import Console
+from rich.table import Table
+
+from deploy.cli import run_cli
+from vitdense.checkpoints import file_sha256, load_trained, use_safe_loader
+from vitdense.config import load_config
+from vitdense.engine.build import build_model
+from vitdense.export import ExportRequest, Parity, export_bundle, parity_images
+from vitdense.export.bundle import check_destination
+
+
+def parse_args() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Export a trained model as a bundle")
+    parser.add_argument("config", help="config file")
+    parser.add_argument("checkpoint", help="checkpoint (.pth), or a delta on pre-trained weights (.safetensors)")
+    parser.add_argument("--out", required=True, type=Path, metavar="BUNDLE", help="folder to write")
+    parser.add_argument("--shape", required=True, type=int, nargs=2, metavar=("H", "W"), help="input size in pixels")
+    parser.add_argument(
+        "--task",
+        default="auto",
+        choices=["auto", "segmentation", "features"],
+        help="features: backbone and pyramid alone (default: what the model is for)",
+    )
+    parser.add_argument("--batch", type=int, default=1, help="images per run (default: 1)")
+    parser.add_argument("--images", help="folder of real images for the parity check (default: the config's test data)")
+    parser.add_argument("--num-images", type=int, default=8, help="how many of them (default: 8)")
+    parser.add_argument("--threads", type=int, default=os.cpu_count() or 1, help="CPU threads (default: all)")
+    parser.add_argument("--overwrite", action="store_true", help="replace an existing bundle")
+    parser.add_argument("--cfg-options", nargs="+", action=DictAction, help="override the config: key=value ...")
+    return parser.parse_args()
+
+
+def main() -> None:
+    args = parse_args()
+    for name, value in (("--shape", min(args.shape)), ("--batch", args.batch), ("--num-images", args.num_images)):
+        if value < 1:
+            raise ValueError(f"{name} must be positive, got {value}")
+    use_safe_loader()
+    check_destination(args.out, args.overwrite)
+    cfg = load_config(args.config, args.cfg_options)
+    model = build_model(cfg)
+    delta = load_trained(model, args.checkpoint)
+    images = parity_images(cfg, args.images, args.num_images)
+    source = {
+        "config": os.path.basename(args.config),
+        "checkpoint": os.path.basename(args.checkpoint),
+        "checkpoint_sha256": file_sha256(args.checkpoint),
+        **({"base": delta["base"], "base_sha256": delta["base_sha256"]} if delta else {}),
+    }
+    console = Console()
+    request = ExportRequest(
+        args.out, tuple(args.shape), args.task, images, source, args.threads, args.batch, args.overwrite
+    )
+    with console.status(f"Exporting at {args.shape[0]} x {args.shape[1]} and comparing on {len(images)} images"):
+        manifest, parities = export_bundle(model, cfg, request)
+    console.print(parity_table(parities))
+    for output in manifest.outputs:
+        console.print(f"output {output.name}: {list(output.shape)}, stride {output.stride:g}")
+    console.print(f"Bundle written to {args.out}")
+
+
+def parity_table(parities: list[Parity]) -> Table:
+    table = Table(title="Exported file against eager torch")
+    for column in ("runtime", "images", "output", "relative error", "equal argmax"):
+        table.add_column(column)
+    for parity in parities:
+        for name, error in parity.relative_error.items():
+            agreement = "" if parity.argmax_agreement is None else f"{parity.argmax_agreement:.3%}"
+            table.add_row(parity.runtime, str(parity.images), name, f"{error:.1e}", agreement)
+    return table
+
+
+if __name__ == "__main__":
+    run_cli(main)

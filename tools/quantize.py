@@ -1,0 +1,52 @@
+"""Add an INT8 file to a bundle, calibrated on real images, with a receipt of what it costs.
+
+python tools/quantize.py BUNDLE --target openvino --calib DIR [--eval CONFIG] [--max-drop POINTS]
+"""
+
+import argparse
+import os
+from pathlib import Path
+
+from mmengine.config import DictAction
+from rich.console import Console
+from rich.progress import track
+
+from deploy.cli import run_cli
+from vitdense.config import load_config
+from vitdense.quant import TARGETS, QuantizeRequest, quantize_openvino
+from vitdense.reports import receipt_table
+
+
+def parse_args() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Add an INT8 file to a bundle")
+    parser.add_argument("bundle", type=Path, help="folder that tools/export.py wrote")
+    parser.add_argument("--target", required=True, choices=TARGETS, help="what the file is for")
+    parser.add_argument("--calib", required=True, nargs="+", metavar="DIR", help="folders of calibration images")
+    parser.add_argument("--num-images", type=int, default=64, help="calibration images at most (default: 64)")
+    parser.add_argument("--eval", metavar="CONFIG", help="score FP32 and INT8 on the test data of this config")
+    parser.add_argument(
+        "--max-drop", type=float, default=0.5, metavar="POINTS", help="most that mIoU may fall, of 100 (default: 0.5)"
+    )
+    parser.add_argument("--threads", type=int, default=os.cpu_count() or 1, help="CPU threads (default: all)")
+    parser.add_argument("--cfg-options", nargs="+", action=DictAction, help="override the --eval config: key=value ...")
+    return parser.parse_args()
+
+
+def main() -> None:
+    args = parse_args()
+    if not 0 <= args.max_drop <= 100:
+        raise ValueError(f"--max-drop {args.max_drop} must lie in 0..100 (points of mIoU)")
+    if args.cfg_options and not args.eval:
+        raise ValueError("--cfg-options overrides the config of --eval, which is not given")
+    cfg = load_config(args.eval, args.cfg_options) if args.eval else None
+    request = QuantizeRequest(args.bundle, args.calib, args.num_images, args.max_drop, args.threads)
+    console = Console()
+    receipt = quantize_openvino(
+        request, cfg, say=console.print, progress=lambda items: track(items, "Scoring", console=console)
+    )
+    console.print(receipt_table(receipt))
+    console.print(f"INT8 file, manifest and receipt written to {args.bundle}")
+
+
+if __name__ == "__main__":
+    run_cli(main)

@@ -1,0 +1,169 @@
+"""The one reader of checkpoint files: it never executes what a file says.
+
+MMEngine's own loader falls back to full unpickling, so a hostile file runs; and on ``--resume`` it executes the config
+text that the checkpoint carries. Every command of this project reads through :func:`read_checkpoint` instead;
+:func:`use_safe_loader` puts it under MMEngine's ``load_from``, ``--resume`` and 'Pretrained'.
+"""
+
+from __future__ import annotations
+
+import codecs
+import collections
+import contextlib
+import hashlib
+import pickle
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlparse
+
+import numpy as np
+import torch
+from mmengine.logging import HistoryBuffer
+from mmengine.runner.checkpoint import CheckpointLoader
+
+_PICKLED = (".pth", ".pt", ".bin", ".ckpt")
+
+
+def read_checkpoint(path: str | Path, *, trust_pickle: bool = False) -> dict[str, Any]:
+    """Reads a checkpoint (.pth, .pt, .bin, .ckpt or .safetensors) onto the CPU.
+
+    Args:
+        path: The file.
+        trust_pickle: Unpickle arbitrary objects, which executes whatever the file says. Only for a file you made
+            yourself. Defaults to False.
+
+    Returns:
+        What the file holds; for a safetensors file its tensors by name.
+
+    Raises:
+        FileNotFoundError: No such file.
+        ValueError: Not a checkpoint, damaged, or holding objects other than tensors, numbers and MMEngine's log history.
+    """
+    path = Path(path).expanduser()
+    if not path.is_file():
+        raise FileNotFoundError(f"checkpoint {path} does not exist or is no file")
+    if path.suffix == ".safetensors":
+        return _read_safetensors(path)
+    if path.suffix not in _PICKLED:
+        raise ValueError(f"checkpoint {path.name} has the ending '{path.suffix}'; expected .safetensors, {', '.join(_PICKLED)}")
+    try:
+        with _allowed_globals():
+            checkpoint = torch.load(path, map_location="cpu", weights_only=not trust_pickle)
+    except pickle.UnpicklingError as error:
+        raise ValueError(
+            f"checkpoint {path} is refused: it needs more than tensors, numbers and MMEngine's log history, and reading it "
+            f"could run code ({_first_reason(error)}). If you made the file yourself, re-save it as "
+            "torch.save({'state_dict': model.state_dict()}, path)"
+        ) from None
+    except (RuntimeError, EOFError, OSError, KeyError, AttributeError, TypeError, IndexError) as error:
+        raise ValueError(f"checkpoint {path} cannot be read, it is damaged or incomplete: {_first_reason(error)}") from None
+    if not isinstance(checkpoint, dict):
+        raise ValueError(f"checkpoint {path} holds a {type(checkpoint).__name__}; expected a dict of tensors")
+    return checkpoint
+
+
+def state_dict_of(checkpoint: dict[str, Any]) -> dict[str, torch.Tensor]:
+    """The tensors of a checkpoint, whether bare or under 'state_dict', 'model', 'teacher' or 'module'.
+
+    Raises:
+        ValueError: The checkpoint holds no tensors.
+    """
+    for key in ("state_dict", "model", "teacher", "module"):
+        if isinstance(checkpoint.get(key), dict):
+            checkpoint = checkpoint[key]
+            break
+    tensors = {name: value for name, value in checkpoint.items() if isinstance(value, torch.Tensor)}
+    if not tensors:
+        raise ValueError(f"the checkpoint holds no tensors; its keys are {sorted(map(str, checkpoint))[:8]}")
+    return tensors
+
+
+def file_sha256(path: str | Path) -> str:
+    """Hex sha256 of a file."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def use_safe_loader() -> None:
+    """Makes MMEngine read every checkpoint through :func:`read_checkpoint`, for this process.
+
+    Covers ``load_from``, ``--resume``, 'Pretrained' initialisers and the inferencers. Addresses (http and the model
+    zoos) are refused with the advice to download the file. The config text inside a checkpoint is dropped, because
+    MMEngine's resume would execute it.
+    """
+    for prefix in list(CheckpointLoader._schemes):
+        CheckpointLoader.register_scheme(prefix, _refuse_address if prefix else _load_from_disk, force=True)
+
+
+def _load_from_disk(filename: str, map_location: Any) -> dict[str, Any]:
+    checkpoint = read_checkpoint(filename)
+    meta = checkpoint.get("meta")
+    if isinstance(meta, dict):
+        checkpoint["meta"] = {key: value for key, value in meta.items() if key not in ("cfg", "config")}
+    device = torch.device("cpu" if map_location is None else map_location)
+    return checkpoint if device.type == "cpu" else _to_device(checkpoint, device)
+
+
+def _refuse_address(filename: str, map_location: Any) -> dict[str, Any]:
+    raise ValueError(
+        f"checkpoint {filename} is an address ({urlparse(filename).scheme}); download the file and give its path, "
+        "so that it is read by the safe loader and its hash can be recorded"
+    )
+
+
+def _to_device(value: Any, device: torch.device) -> Any:
+    if isinstance(value, torch.Tensor):
+        return value.to(device)
+    if isinstance(value, dict):
+        return type(value)((key, _to_device(item, device)) for key, item in value.items())
+    if isinstance(value, list):
+        return [_to_device(item, device) for item in value]
+    return value
+
+
+def _read_safetensors(path: Path) -> dict[str, Any]:
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        return dict(load_file(path))
+    except SafetensorError as error:
+        raise ValueError(f"checkpoint {path} cannot be read, it is damaged or incomplete: {error}") from None
+
+
+def _history_buffer_attribute(owner: Any, name: str) -> Any:
+    """The ``getattr`` that a pickled HistoryBuffer may call: its four statistics, nothing else."""
+    if owner is HistoryBuffer and name in ("min", "max", "mean", "current"):
+        return getattr(owner, name)
+    raise pickle.UnpicklingError(f"getattr of {name!r} is not allowed")
+
+
+@contextlib.contextmanager
+def _allowed_globals() -> Iterator[None]:
+    reconstruct = np.empty(0).__reduce__()[0]
+    scalar = np.float64(0).__reduce__()[0]
+    allowed = [
+        HistoryBuffer,
+        (_history_buffer_attribute, "builtins.getattr"),
+        np.ndarray,
+        np.dtype,
+        (reconstruct, "numpy.core.multiarray._reconstruct"),
+        (reconstruct, "numpy._core.multiarray._reconstruct"),
+        (scalar, "numpy.core.multiarray.scalar"),
+        (scalar, "numpy._core.multiarray.scalar"),
+        *(type(np.dtype(kind)) for kind in ("f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "?")),
+        codecs.encode,  # how pickle protocol 2 writes the bytes of an array
+        collections.OrderedDict,
+    ]
+    with torch.serialization.safe_globals(allowed):
+        yield
+
+
+def _first_reason(error: Exception) -> str:
+    """The telling line of torch's long error texts."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    for line in lines:
+        if "GLOBAL" in line or "not allowed" in line or "Unsupported" in line:
+            return line[:200]
+    return lines[0][:200] if lines else type(error).__name__

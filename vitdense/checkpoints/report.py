@@ -1,0 +1,38 @@
+"""What an import did with each weight."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass
+class ImportReport:
+    """Where each tensor of a checkpoint went.
+
+    Args:
+        source: Name of the source.
+        origin: File the weights came from, or 'state dict'.
+        sha256: Of that file; None for a state dict.
+        loaded: Our names of the tensors taken over unchanged.
+        interpolated: Position tables resized, by our name, with old and new grid.
+        resampled: Patch kernels changed to another patch size, by our name, with old and new side.
+        ignored: Names in the source that are documented as unused.
+        missing: Our names that kept their initial value; empty in a strict import.
+    """
+
+    source: str
+    origin: str
+    sha256: str | None = None
+    loaded: list[str] = field(default_factory=list)
+    interpolated: dict[str, str] = field(default_factory=dict)
+    resampled: dict[str, str] = field(default_factory=dict)
+    ignored: list[str] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        parts = [f"{len(self.loaded)} tensors loaded"]
+        parts += [f"{name} interpolated {change}" for name, change in self.interpolated.items()]
+        parts += [f"{name} resampled {change}" for name, change in self.resampled.items()]
+        parts += [f"{len(self.ignored)} ignored"] if self.ignored else []
+        parts += [f"missing: {', '.join(self.missing)}"] if self.missing else []
+        return f"{self.source} from {self.origin}: " + "; ".join(parts)

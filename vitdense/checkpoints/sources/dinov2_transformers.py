@@ -1,0 +1,58 @@
+"""DINOv2 (arXiv:2304.07193) under the names of transformers' Dinov2Model, without registers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from .base import ConvertedWeights, Source, square_grid
+
+_EMBEDDINGS = "embeddings."
+_RENAME = [
+    (r"^embeddings\.cls_token$", "cls_token"),
+    (r"^embeddings\.patch_embeddings\.projection\.(weight|bias)$", r"patch_embed.proj.\1"),
+    (r"^embeddings\.position_embeddings$", "pos_embed.weight"),
+    (r"^encoder\.layer\.(\d+)\.(norm[12])\.(weight|bias)$", r"blocks.\1.\2.\3"),
+    (r"^encoder\.layer\.(\d+)\.attention\.output\.dense\.(weight|bias)$", r"blocks.\1.attn.proj.\2"),
+    (r"^encoder\.layer\.(\d+)\.layer_scale([12])\.lambda1$", r"blocks.\1.ls\2.gamma"),
+    (r"^encoder\.layer\.(\d+)\.mlp\.(fc[12])\.(weight|bias)$", r"blocks.\1.mlp.\2.\3"),
+    (r"^layernorm\.(weight|bias)$", r"norm.\1"),
+]
+_QKV = re.compile(r"^encoder\.layer\.(\d+)\.attention\.attention\.(query|key|value)\.(weight|bias)$")
+_IGNORED = ("embeddings.mask_token",)  # used in pre-training only
+
+
+def matches(state: Mapping[str, Tensor]) -> bool:
+    """Whether the keys are those of Dinov2Model, perhaps behind ``dinov2.`` or ``backbone.``."""
+    return any(key.endswith("encoder.layer.0.layer_scale1.lambda1") for key in state)
+
+
+def convert(state: Mapping[str, Tensor]) -> ConvertedWeights:
+    """Joins query, key and value into one qkv and renames the rest; a mask token is ignored."""
+    prefix = next(key for key in state if key.endswith(_EMBEDDINGS + "cls_token")).removesuffix(_EMBEDDINGS + "cls_token")
+    tensors: dict[str, Tensor] = {}
+    qkv: dict[tuple[str, str], dict[str, Tensor]] = {}
+    ignored: list[str] = []
+    for full_key, value in state.items():
+        key = full_key.removeprefix(prefix)
+        if match := _QKV.match(key):
+            qkv.setdefault((match[1], match[3]), {})[match[2]] = value
+            continue
+        if key in _IGNORED:
+            ignored.append(full_key)
+            continue
+        # A key that no rule knows keeps its name: the strict load then names it as unused.
+        name = next((re.sub(rule, to, key) for rule, to in _RENAME if re.match(rule, key)), full_key)
+        tensors[name] = value
+    for (block, kind), parts in qkv.items():
+        if missing := {"query", "key", "value"} - set(parts):
+            raise ValueError(f"encoder.layer.{block}.attention lacks {kind} of {sorted(missing)}")
+        tensors[f"blocks.{block}.attn.qkv.{kind}"] = torch.cat([parts["query"], parts["key"], parts["value"]])
+    grid = square_grid(tensors["pos_embed.weight"].shape[1] - 1, "embeddings.position_embeddings")
+    return ConvertedWeights(tensors, grid, ignored)
+
+
+SOURCE = Source("dinov2-transformers", "DINOv2 under transformers' names", matches, convert)

@@ -1,0 +1,47 @@
+"""Reading config files with errors that help."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from mmengine.config import Config
+from mmengine.config.utils import ConfigParsingError
+
+
+def load_config(path: str | Path, options: Mapping[str, Any] | None = None) -> Config:
+    """Reads an OpenMMLab config and merges ``--cfg-options`` into it.
+
+    ``{{$VITDENSE_DATA:data}}`` in our configs is the folder that holds the data sets: ``data`` unless the environment
+    variable is set.
+
+    Args:
+        path: The config file (.py, .json or .yaml).
+        options: Overrides by dotted key, as ``mmengine.DictAction`` parses them.
+
+    Raises:
+        FileNotFoundError: No such file.
+        ValueError: The file is no config, or an option does not fit it.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"config {path} does not exist; the configs of this project lie under configs/")
+    if path.suffix not in (".py", ".json", ".yaml", ".yml"):
+        raise ValueError(f"config {path} has the ending '{path.suffix}'; expected .py, .json or .yaml")
+    try:
+        cfg = Config.fromfile(str(path))
+    except (ConfigParsingError, SyntaxError, OSError, KeyError, AttributeError, NameError, TypeError) as error:
+        raise ValueError(f"config {path} cannot be read: {type(error).__name__}: {error}") from error
+    if options:
+        try:
+            cfg.merge_from_dict(dict(options))
+        except (KeyError, TypeError, IndexError, AssertionError) as error:
+            raise ValueError(f"--cfg-options {sorted(options)} do not fit {path}: {error}") from error
+    return cfg
+
+
+def default_work_dir(path: str | Path) -> str:
+    """``work_dirs/<name of the config>``, as in MMDetection."""
+    return os.path.join("work_dirs", Path(path).stem)

@@ -1,0 +1,85 @@
+"""Whether the files that a config's data sets name are there, before minutes are spent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from mmengine.config import Config
+
+_LAYOUTS = {
+    "CocoDataset": """
+  {root}/
+    annotations/instances_train2017.json, instances_val2017.json
+    train2017/*.jpg
+    val2017/*.jpg
+Download: https://cocodataset.org/#download (2017 Train images, Val images, Train/Val annotations).""",
+    "XMLDataset": """
+  {root}/
+    JPEGImages/*.jpg
+    Annotations/*.xml
+    ImageSets/Main/train.txt, val.txt, test.txt""",
+    "GroupedMaskDataset": """
+  {root}/
+    images/SPLIT/*.jpg
+    masks/SPLIT/*.png      (index masks of raw ids)
+    GROUPING.json          ({{'classes': [...], 'category_to_class': {{'raw id': class}}}})""",
+}
+_LAYOUTS["VOCDataset"] = _LAYOUTS["XMLDataset"]
+_LAYOUTS["CocoMetric"] = _LAYOUTS["CocoDataset"]
+_FILE_KEYS = ("ann_file", "grouping_file")
+
+
+def check_dataset_files(cfg: Config, phases: Sequence[str]) -> None:
+    """Checks that the files and folders of the data sets (and evaluators) exist.
+
+    Args:
+        cfg: A config of MMDetection or MMSegmentation.
+        phases: Among 'train', 'val' and 'test'.
+
+    Raises:
+        ValueError: Something is missing; the message says where it was looked for, how data are laid out, and how to
+            point the config elsewhere.
+    """
+    for phase in phases:
+        loader, evaluator = cfg.get(f"{phase}_dataloader"), cfg.get(f"{phase}_evaluator")
+        entries = [] if loader is None else list(_datasets(loader["dataset"], f"{phase}_dataloader.dataset"))
+        for number, metric in enumerate(evaluator if isinstance(evaluator, list) else [evaluator] if evaluator else []):
+            entries.append((f"{phase}_evaluator" + (f".{number}" if isinstance(evaluator, list) else ""), metric))
+        for path, entry in entries:
+            missing = [str(file) for file in _files(entry) if not file.exists()]
+            if missing:
+                raise ValueError(_message(path, entry, missing))
+
+
+def _datasets(entry: Any, path: str) -> Iterator[tuple[str, Any]]:
+    """Leaves of nested data sets (wrappers hold theirs under ``dataset`` or ``datasets``), with their config path."""
+    if "dataset" in entry:
+        yield from _datasets(entry["dataset"], f"{path}.dataset")
+    elif "datasets" in entry:
+        for number, item in enumerate(entry["datasets"]):
+            yield from _datasets(item, f"{path}.datasets.{number}")
+    else:
+        yield path, entry
+
+
+def _files(entry: Any) -> Iterator[Path]:
+    root = Path(entry.get("data_root") or "")
+    for key in _FILE_KEYS:
+        if entry.get(key):
+            yield root / entry[key]
+    for prefix in (entry.get("data_prefix") or {}).values():
+        yield root / prefix
+
+
+def _message(path: str, entry: Any, missing: list[str]) -> str:
+    kind = str(entry.get("type", "")).rsplit(".", 1)[-1]
+    root = str(entry.get("data_root") or Path(missing[0]).parent).rstrip("/")
+    text = f"the data of {path} ({kind}) are not there: {', '.join(missing)} (looked for in {Path(root).resolve()})."
+    if kind in _LAYOUTS:
+        text += f"\nExpected layout:{_LAYOUTS[kind].format(root=root)}"
+    return text + (
+        "\nPut (or link) the data there, set the environment variable VITDENSE_DATA to the folder that holds "
+        f"{Path(root).name}/, or override the paths, e.g. --cfg-options {path}.data_root=/path/to/data"
+    )

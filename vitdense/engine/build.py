@@ -1,0 +1,50 @@
+"""Building the model and the test data of a config outside a Runner."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mmengine.config import Config
+from mmengine.registry import DATASETS, MODELS, init_default_scope
+from torch import nn
+
+from ..datasets import check_dataset_files
+
+
+def build_model(cfg: Config) -> nn.Module:
+    """Builds ``cfg.model`` in evaluation mode, with weights at their initial values.
+
+    Raises:
+        ValueError: The config has no model, or names one that is not registered.
+    """
+    if "model" not in cfg:
+        raise ValueError("the config has no 'model'")
+    init_default_scope(cfg.get("default_scope", "mmengine"))
+    try:
+        model: nn.Module = MODELS.build(cfg.model)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"the model of the config cannot be built: {error}") from error
+    return model.eval()
+
+
+def build_test_dataset(cfg: Config) -> Any:
+    """Builds the data set of ``cfg.test_dataloader``.
+
+    Raises:
+        ValueError: There is none, or its files are not there.
+    """
+    if "test_dataloader" not in cfg:
+        raise ValueError("the config has no test_dataloader")
+    check_dataset_files(cfg, ("test",))
+    init_default_scope(cfg.get("default_scope", "mmengine"))
+    return DATASETS.build(cfg.test_dataloader.dataset)
+
+
+def dataset_metainfo(cfg: Config) -> dict[str, Any]:
+    """Classes and palette of ``cfg.test_dataloader``, without touching its files."""
+    init_default_scope(cfg.get("default_scope", "mmengine"))
+    dataset = cfg.get("test_dataloader", {}).get("dataset", {})
+    while "dataset" in dataset:
+        dataset = dataset["dataset"]
+    declared = getattr(DATASETS.get(dataset["type"]), "METAINFO", {}) if "type" in dataset else {}
+    return {**declared, **(dataset.get("metainfo") or {})}

@@ -1,0 +1,83 @@
+"""Turning a config and the options of train and test into an MMEngine Runner."""
+
+from __future__ import annotations
+
+import os
+
+import torch
+from mmengine.config import Config
+from mmengine.device import get_device
+from mmengine.dist import is_distributed
+from mmengine.evaluator import DumpResults
+from mmengine.registry import RUNNERS
+from mmengine.runner import Runner
+
+
+def enable_amp(cfg: Config) -> None:
+    """Switches the optimizer wrapper to mixed precision with dynamic loss scaling.
+
+    Raises:
+        ValueError: There is no accelerator; MMEngine's AmpOptimWrapper needs one.
+    """
+    if get_device() == "cpu":
+        raise ValueError("--amp needs an accelerator (CUDA, NPU, MPS, ...), and torch sees none here; train without --amp")
+    cfg.optim_wrapper.type = "AmpOptimWrapper"
+    cfg.optim_wrapper.loss_scale = "dynamic"
+
+
+def enable_auto_scale_lr(cfg: Config) -> None:
+    """Scales the learning rate with the real batch size.
+
+    Raises:
+        ValueError: The config does not say for which batch size its rate was chosen.
+    """
+    if "base_batch_size" not in cfg.get("auto_scale_lr", {}):
+        raise ValueError("--auto-scale-lr needs auto_scale_lr = dict(base_batch_size=...) in the config")
+    cfg.auto_scale_lr.enable = True
+
+
+def set_resume(cfg: Config, resume: str | None) -> None:
+    """``--resume`` as in MMDetection: 'auto' takes the latest checkpoint of the work dir, else a checkpoint's path."""
+    if resume is None:
+        return
+    cfg.resume = True
+    cfg.load_from = None if resume == "auto" else resume
+
+
+def build_runner(cfg: Config) -> Runner:
+    """Builds the Runner; ``cfg.launcher`` other than 'none' works without a GPU too.
+
+    MMEngine's ``init_dist`` calls torch.cuda.set_device whatever the backend, so on a machine without CUDA the process
+    group is made here, with gloo, before the Runner looks for one.
+    """
+    if cfg.launcher == "pytorch" and not torch.cuda.is_available() and not is_distributed():
+        os.environ.setdefault("LOCAL_RANK", "0")
+        torch.distributed.init_process_group(backend="gloo")
+    return RUNNERS.build(cfg) if "runner_type" in cfg else Runner.from_cfg(cfg)
+
+
+def save_pictures(cfg: Config, folder: str) -> None:
+    """Makes the test loop draw its predictions into ``folder``, through the visualization hook of the config.
+
+    Raises:
+        ValueError: The config has no visualization hook.
+    """
+    hook = cfg.get("default_hooks", {}).get("visualization")
+    if hook is None:
+        raise ValueError("--show-dir needs default_hooks.visualization in the config (DetVisualizationHook or SegVisualizationHook)")
+    hook.draw = True
+    if "Det" in hook.type:
+        hook.test_out_dir = os.path.abspath(folder)  # MMDetection's hook writes the files itself
+    else:
+        cfg.visualizer.save_dir = folder  # MMSegmentation's leaves it to the visualizer's backend
+
+
+def dump_predictions(runner: Runner, path: str) -> None:
+    """Makes the test loop write its raw predictions to a pickle file.
+
+    Raises:
+        ValueError: Another ending than .pkl or .pickle.
+    """
+    if not path.endswith((".pkl", ".pickle")):
+        raise ValueError(f"--out {path}: expected a file ending in .pkl or .pickle")
+    runner.test_evaluator.metrics.append(DumpResults(out_file_path=path))

@@ -1,0 +1,187 @@
+"""Writing a bundle: the ONNX file, its manifest, reference outputs and receipt, or nothing at all."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from mmengine.config import Config
+from torch import nn
+
+from deploy.files import sha256_of, write_json
+from deploy.io import read_image
+from deploy.manifest import Manifest, save_manifest
+from deploy.preprocess import Preprocessor
+from deploy.reference import Reference, save_reference
+from deploy.runtimes import create_runtime
+from deploy.specs import FileSpec
+
+from ..engine.build import dataset_metainfo
+from .lowering import lower
+from .onnx_export import OPSET, export_onnx
+from .parity import Array, Parity, check_parity, eager_outputs, installed_runtimes
+from .spec import classes_and_palette, input_spec, output_specs
+from .wrappers import wrap
+
+MODEL_FILE = "model.onnx"
+RECEIPT_FILE = "receipt.json"
+# What a device may differ by, as max|a - b| / max|b|: float32 on another CPU sums in another order.
+FP32_TOLERANCE = 1e-3
+_REFERENCE_IMAGES = 2
+_RECORDED_PACKAGES = ("torch", "onnx", "onnxscript", "onnxruntime", "openvino", "nncf", "numpy", "opencv-python")
+
+
+@dataclass(frozen=True)
+class ExportRequest:
+    """What to export and where to.
+
+    Args:
+        out: Folder of the bundle.
+        shape: (H, W) of the input in pixels.
+        task: 'auto', 'segmentation' or 'features'.
+        images: Real images for the parity check.
+        source: Where the model comes from, for the manifest.
+        threads: CPU threads of the parity check.
+        batch: Images per run. Defaults to 1.
+        overwrite: Whether an existing bundle is replaced. Defaults to False.
+    """
+
+    out: Path
+    shape: tuple[int, int]
+    task: str
+    images: Sequence[Path]
+    source: dict[str, Any]
+    threads: int
+    batch: int = 1
+    overwrite: bool = False
+
+
+def export_bundle(model: nn.Module, cfg: Config, request: ExportRequest) -> tuple[Manifest, list[Parity]]:
+    """Exports a trained model and checks it against itself; the bundle appears only if the check passes.
+
+    Args:
+        model: The trained model.
+        cfg: Its config.
+        request: What to export and where to.
+
+    Returns:
+        The manifest, and the parity on each installed runtime.
+
+    Raises:
+        ValueError: ``out`` exists, or the model or its config cannot be exported.
+        ParityError: The exported file computes something else than the model.
+    """
+    check_destination(request.out, request.overwrite)
+    model = model.eval().cpu()
+    graph = wrap(model, request.task).eval()
+    request.out.parent.mkdir(parents=True, exist_ok=True)
+    work = Path(tempfile.mkdtemp(prefix=f".{request.out.name}.", dir=request.out.parent))
+    try:
+        names = export_onnx(wrap(lower(model, request.shape), request.task).eval(), request.shape, work / MODEL_FILE, request.batch)
+        spec = input_spec(cfg, request.shape, request.batch)
+        preprocess = Preprocessor(spec)
+        tensors = [preprocess(read_image(path))[0] for path in request.images]
+        if request.batch > 1:
+            tensors = [_repeat(tensor, request.batch) for tensor in tensors]
+        expected = eager_outputs(graph, tensors)
+        outputs = output_specs(graph.outputs(len(names)), [array.shape for array in expected[0]], request.shape)
+        parities = [
+            check_parity(work / MODEL_FILE, name, tensors, expected, spec, outputs, request.threads)
+            for name in installed_runtimes()
+        ]
+        classes, palette = (
+            classes_and_palette(dataset_metainfo(cfg), outputs[0].shape[1]) if graph.task == "segmentation" else ([], [])
+        )
+        manifest = Manifest(
+            task=graph.task,
+            input=spec,
+            outputs=outputs,
+            files={MODEL_FILE: file_spec(work / MODEL_FILE, "fp32", "any")},
+            classes=tuple(classes),
+            palette=tuple(palette),
+            source=request.source,
+            tools=tool_versions(),
+        )
+        runtime = create_runtime("onnxruntime", work / MODEL_FILE, spec, outputs, threads=request.threads)
+        save_reference(work, _reference(tensors[:_REFERENCE_IMAGES], runtime))
+        write_json(work / RECEIPT_FILE, _receipt(manifest, parities, request))
+        save_manifest(work, manifest)
+        _swap_in(work, request.out)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+    return manifest, parities
+
+
+def check_destination(out: Path, overwrite: bool) -> None:
+    """Raises ValueError if ``out`` may not be written: it exists without ``overwrite``, or is not a bundle."""
+    if not out.exists():
+        return
+    if not (out / "model.json").is_file():
+        raise ValueError(f"{out} exists and is no bundle; choose another --out")
+    if not overwrite:
+        raise ValueError(f"the bundle {out} exists; choose another --out, or replace it with --overwrite")
+
+
+def file_spec(path: Path, precision: str, target: str) -> FileSpec:
+    """Hash, size and kind of a model file."""
+    return FileSpec(sha256=sha256_of(path), bytes=path.stat().st_size, precision=precision, target=target)
+
+
+def tool_versions() -> dict[str, str]:
+    """Versions of what shaped the files, and of Python."""
+    versions = {"python": platform.python_version(), "onnx_opset": str(OPSET)}
+    for name in ("vitdense", *_RECORDED_PACKAGES):
+        try:
+            versions[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return versions
+
+
+def now() -> str:
+    """Date and time in UTC, ISO 8601."""
+    return datetime.now(timezone.utc).isoformat(timespec="seconds")
+
+
+def _repeat(tensor: Array, batch: int) -> Array:
+    return tensor.repeat(batch, axis=0)
+
+
+def _reference(tensors: Sequence[Array], runtime: Any) -> Reference:
+    results = [runtime(tensor) for tensor in tensors]
+    outputs = {name: tuple(result[name] for result in results) for name in results[0]}
+    return Reference(tuple(tensors), {MODEL_FILE: outputs}, {MODEL_FILE: FP32_TOLERANCE})
+
+
+def _receipt(manifest: Manifest, parities: Sequence[Parity], request: ExportRequest) -> dict[str, Any]:
+    return {
+        "parity": {
+            "measured": now(),
+            "file": MODEL_FILE,
+            "images": [path.name for path in request.images],
+            "runtimes": [parity.to_dict() for parity in parities],
+        },
+        "size_bytes": {name: spec.bytes for name, spec in manifest.files.items()},
+        "accuracy": None,
+        "latency": None,
+    }
+
+
+def _swap_in(work: Path, out: Path) -> None:
+    """Moves the finished folder to its place; an older bundle is removed only after the new one stands there."""
+    os.chmod(work, 0o755)  # mkdtemp makes it private
+    old = None
+    if out.exists():
+        old = out.with_name(f".{out.name}.old-{os.getpid()}")
+        os.rename(out, old)
+    os.rename(work, out)
+    if old is not None:
+        shutil.rmtree(old)

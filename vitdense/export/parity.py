@@ -1,0 +1,114 @@
+"""Whether an exported file computes what the trained model computes, on real images."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import nn
+
+from deploy.reference import relative_error
+from deploy.runtimes import create_runtime
+from deploy.specs import InputSpec, OutputSpec
+
+from ..errors import ParityError
+
+RELATIVE_ERROR = 1e-4
+ARGMAX_AGREEMENT = 0.999
+RUNTIMES = ("onnxruntime", "openvino")
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Parity:
+    """How one runtime's outputs compare with eager torch.
+
+    Args:
+        runtime: Its name.
+        images: Number of real images compared.
+        relative_error: Largest ``max|a - b| / max|b|`` by output name, b being torch's.
+        argmax_agreement: Smallest share of equal argmax over an image; None without logits.
+    """
+
+    runtime: str
+    images: int
+    relative_error: dict[str, float]
+    argmax_agreement: float | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """For the receipt, with the limits that it had to meet."""
+        limits = {"relative_error": RELATIVE_ERROR, "argmax_agreement": ARGMAX_AGREEMENT}
+        return {**asdict(self), "against": "eager torch, float32", "limits": limits}
+
+
+def installed_runtimes() -> list[str]:
+    """Those of onnxruntime and openvino that are installed."""
+    return [name for name in RUNTIMES if importlib.util.find_spec(name)]
+
+
+def eager_outputs(model: nn.Module, tensors: Sequence[Array]) -> list[list[Array]]:
+    """Runs the trained model itself, not its lowered copy: per image, its output arrays in order."""
+    results = []
+    with torch.no_grad():
+        for tensor in tensors:
+            results.append([output.numpy() for output in model(torch.from_numpy(tensor))])
+    return results
+
+
+def check_parity(
+    path: Path,
+    runtime_name: str,
+    tensors: Sequence[Array],
+    expected: Sequence[Sequence[Array]],
+    spec: InputSpec,
+    outputs: Sequence[OutputSpec],
+    threads: int,
+) -> Parity:
+    """Compares an ONNX file with the trained model.
+
+    Args:
+        path: The file.
+        runtime_name: 'onnxruntime' or 'openvino', at float32.
+        tensors: Preprocessed real images, (N, 3, H, W) each.
+        expected: Per image, torch's outputs in the order of ``outputs``.
+        spec: The input, as the manifest will say it.
+        outputs: The outputs, likewise.
+        threads: CPU threads.
+
+    Raises:
+        ParityError: A limit is missed; names the tensor and the error.
+    """
+    runtime = create_runtime(runtime_name, path, input_spec=spec, output_specs=outputs, threads=threads)
+    errors = {output.name: 0.0 for output in outputs}
+    agreement: float | None = None
+    for tensor, references in zip(tensors, expected, strict=True):
+        found = runtime(tensor)
+        for output, reference in zip(outputs, references, strict=True):
+            errors[output.name] = _worse(errors[output.name], relative_error(found[output.name], reference))
+            if output.kind == "logits":
+                equal = float((found[output.name].argmax(1) == reference.argmax(1)).mean())
+                agreement = equal if agreement is None else min(agreement, equal)
+    for name, error in errors.items():
+        if not error <= RELATIVE_ERROR:
+            raise ParityError(
+                f"output '{name}' of {path.name} on {runtime_name} is off by {error:.2e} from eager torch (relative, "
+                f"limit {RELATIVE_ERROR:.0e}); no bundle was written"
+            )
+    if agreement is not None and agreement < ARGMAX_AGREEMENT:
+        raise ParityError(
+            f"{path.name} on {runtime_name} gives the class of eager torch on {agreement:.4%} of the pixels, limit "
+            f"{ARGMAX_AGREEMENT:.1%}; no bundle was written"
+        )
+    return Parity(runtime_name, len(tensors), errors, agreement)
+
+
+def _worse(first: float, second: float) -> float:
+    """The larger one, where NaN is worse than any number."""
+    return float(np.nan) if np.isnan(first) or np.isnan(second) else max(first, second)

@@ -1,0 +1,93 @@
+"""What the manifest says of input and outputs, read from the training config and the graph."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from mmengine.config import Config
+
+from deploy.specs import InputSpec, OutputSpec
+
+from .wrappers import GraphOutput
+
+
+def input_spec(cfg: Config, shape: tuple[int, int], batch: int = 1) -> InputSpec:
+    """Reads the test-time preprocessing of a config.
+
+    Args:
+        cfg: A config of MMDetection or MMSegmentation.
+        shape: (H, W) of the exported input in pixels.
+        batch: Images per run. Defaults to 1.
+
+    Raises:
+        ValueError: The config has no normalisation or no Resize in its test pipeline.
+    """
+    preprocessor = cfg.model.get("data_preprocessor") or cfg.get("data_preprocessor") or {}
+    if preprocessor.get("mean") is None or preprocessor.get("std") is None:
+        raise ValueError("model.data_preprocessor needs mean and std, so that the manifest can say how to normalise")
+    resize = next((step for step in _test_pipeline(cfg) if step["type"] == "Resize"), None)
+    if resize is None:
+        raise ValueError("the test pipeline has no Resize, so it is not known how an image becomes the static shape")
+    pad_value = preprocessor.get("pad_val", preprocessor.get("pad_value", 0))
+    return InputSpec(
+        name="image",
+        shape=(batch, 3, *shape),
+        dtype="float32",
+        color_order="RGB" if preprocessor.get("bgr_to_rgb") else "BGR",
+        mean=tuple(preprocessor["mean"]),
+        std=tuple(preprocessor["std"]),
+        normalize_in_graph=False,
+        resize="letterbox" if resize.get("keep_ratio") else "stretch",
+        pad_value=float(pad_value),
+    )
+
+
+def output_specs(
+    outputs: Sequence[GraphOutput], shapes: Sequence[Sequence[int]], input_shape: tuple[int, int]
+) -> tuple[OutputSpec, ...]:
+    """Describes the outputs of a graph.
+
+    Args:
+        outputs: Their names and meanings.
+        shapes: Their shapes, (N, C, h, w) each.
+        input_shape: (H, W) of the input in pixels.
+    """
+    return tuple(
+        OutputSpec(
+            name=output.name,
+            shape=tuple(shape),
+            dtype="float32",
+            kind=output.kind,
+            stride=input_shape[0] / shape[2],
+            meaning=output.meaning,
+        )
+        for output, shape in zip(outputs, shapes, strict=True)
+    )
+
+
+def classes_and_palette(metainfo: dict[str, Any], num_classes: int) -> tuple[list[str], list[tuple[int, int, int]]]:
+    """Class names and RGB colours of the data set.
+
+    Raises:
+        ValueError: The data set names another number of classes than the model has.
+    """
+    classes = [str(name) for name in metainfo.get("classes") or ()]
+    if len(classes) != num_classes:
+        raise ValueError(
+            f"the model has {num_classes} classes, the data set of the config names {len(classes)}: {classes}"
+        )
+    palette = [(int(red), int(green), int(blue)) for red, green, blue in metainfo.get("palette") or ()]
+    if len(palette) != num_classes:
+        raise ValueError(f"the palette of the config's data set has {len(palette)} colours for {num_classes} classes")
+    return classes, palette
+
+
+def _test_pipeline(cfg: Config) -> Sequence[Any]:
+    dataset = cfg.get("test_dataloader", {}).get("dataset")
+    while dataset is not None and "dataset" in dataset:
+        dataset = dataset["dataset"]
+    if dataset is None or "pipeline" not in dataset:
+        raise ValueError("the config has no test_dataloader with a pipeline")
+    pipeline: Sequence[Any] = dataset["pipeline"]
+    return pipeline

@@ -1,0 +1,94 @@
+"""ViTDet's simple feature pyramid."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch.nn.functional as F
+from mmengine.model import BaseModule
+from torch import Tensor, nn
+
+from ..registry import MODELS
+from .norm import build_norm2d
+
+
+@MODELS.register_module()
+class SimpleFeaturePyramid(BaseModule):
+    """Builds every level from one map of a plain backbone (arXiv:2203.16527, section 3; detectron2 at 02b5c4e).
+
+    Each scale is a small resampler followed by a 1x1 and a 3x3 convolution to ``out_channels``, each with a norm and no
+    activation: x4 two transposed convolutions with norm and GELU between, x2 one transposed convolution, x1 nothing,
+    x0.5 max pooling. Levels beyond the scales are strided picks of the last (p6 of Mask R-CNN).
+
+    Args:
+        in_channels: Channels of the backbone's map.
+        out_channels: Channels of every level. Defaults to 256.
+        scales: Size of each level over the backbone's map; among 4, 2, 1 and 0.5. Defaults to (4, 2, 1, 0.5).
+        num_outs: Levels in all, at least ``len(scales)``. Defaults to 5.
+        in_index: Which map of the backbone's tuple is used. Defaults to -1.
+        norm_cfg: Norm after each convolution; None for none, and then the convolutions have a bias. 'LN2d' is the
+            channel LayerNorm with eps 1e-6. Defaults to dict(type='LN2d').
+        init_cfg: MMEngine's initialisation config.
+
+    Raises:
+        ValueError: A scale that is not one of the four, or too few outputs.
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int = 256,
+        scales: Sequence[float] = (4, 2, 1, 0.5),
+        num_outs: int = 5,
+        in_index: int = -1,
+        norm_cfg: dict[str, Any] | None = dict(type="LN2d"),  # noqa: B006 (a config, never written to)
+        init_cfg: dict[str, Any] | list[dict[str, Any]] | None = None,
+    ) -> None:
+        super().__init__(init_cfg)
+        if num_outs < len(scales):
+            raise ValueError(f"num_outs={num_outs} is below the number of scales {tuple(scales)}")
+        self.in_index = in_index
+        self.num_outs = num_outs
+        self.levels = nn.ModuleList(_level(in_channels, out_channels, scale, norm_cfg) for scale in scales)
+
+    def forward(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        """Maps the backbone's tuple to ``num_outs`` maps (B, out_channels, H * scale, W * scale), largest first."""
+        feature = inputs[self.in_index]
+        outs = [level(feature) for level in self.levels]
+        while len(outs) < self.num_outs:
+            outs.append(F.max_pool2d(outs[-1], kernel_size=1, stride=2))
+        return tuple(outs)
+
+
+def _level(in_channels: int, out_channels: int, scale: float, norm_cfg: dict[str, Any] | None) -> nn.Sequential:
+    """One level: resampler, then 1x1 and 3x3 convolution with their norms."""
+    half, quarter = in_channels // 2, in_channels // 4
+
+    def norm(channels: int) -> list[nn.Module]:
+        return [] if norm_cfg is None else [build_norm2d(norm_cfg, channels)]
+
+    if scale == 4:
+        layers = [
+            nn.ConvTranspose2d(in_channels, half, kernel_size=2, stride=2),
+            *norm(half),
+            nn.GELU(),
+            nn.ConvTranspose2d(half, quarter, kernel_size=2, stride=2),
+        ]
+        channels = quarter
+    elif scale == 2:
+        layers, channels = [nn.ConvTranspose2d(in_channels, half, kernel_size=2, stride=2)], half
+    elif scale == 1:
+        layers, channels = [], in_channels
+    elif scale == 0.5:
+        layers, channels = [nn.MaxPool2d(kernel_size=2, stride=2)], in_channels
+    else:
+        raise ValueError(f"scale {scale} is unknown; choose among 4, 2, 1 and 0.5")
+    bias = norm_cfg is None
+    return nn.Sequential(
+        *layers,
+        nn.Conv2d(channels, out_channels, kernel_size=1, bias=bias),
+        *norm(out_channels),
+        nn.Conv2d(out_channels, out_channels, kernel_size=3, padding=1, bias=bias),
+        *norm(out_channels),
+    )

@@ -1,0 +1,264 @@
+"""The plain Vision Transformer as a backbone for dense prediction."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from mmengine.model import BaseModule, initialize
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from ..registry import MODELS
+from .blocks import Block
+from .position import PositionEmbedding
+from .sizes import resolve_arch
+from .windows import TokenLayout
+
+
+class PatchEmbed(nn.Module):
+    """Cuts an image into patches and projects each: a convolution whose stride is its kernel.
+
+    Args:
+        in_channels: Channels of the image.
+        embed_dims: Width of a token.
+        patch_size: Side of a patch in pixels.
+    """
+
+    def __init__(self, in_channels: int, embed_dims: int, patch_size: int) -> None:
+        super().__init__()
+        self.patch_size = patch_size
+        self.proj = nn.Conv2d(in_channels, embed_dims, kernel_size=patch_size, stride=patch_size)
+
+    def forward(self, image: Tensor) -> tuple[Tensor, tuple[int, int]]:
+        """Maps an image (B, 3, H, W) to tokens (B, gh * gw, C) in raster order and the grid (gh, gw).
+
+        The image is zero-padded at the bottom and right to whole patches: gh = ceil(H / patch), gw = ceil(W / patch).
+        """
+        height, width = (int(side) for side in image.shape[-2:])
+        pad_h, pad_w = -height % self.patch_size, -width % self.patch_size
+        if pad_h or pad_w:
+            image = F.pad(image, (0, pad_w, 0, pad_h))
+        patches = self.proj(image)
+        grid = ((height + pad_h) // self.patch_size, (width + pad_w) // self.patch_size)
+        return patches.flatten(2).transpose(1, 2), grid
+
+
+@MODELS.register_module()
+class ViT(BaseModule):
+    """Plain Vision Transformer (arXiv:2010.11929) with windowed and global blocks (ViTDet, arXiv:2203.16527).
+
+    Takes images of any size and gives maps of ``(ceil(H / patch_size), ceil(W / patch_size))``. Where ``window_size``
+    divides the grid, tokens are permuted once so that windows are contiguous (see :mod:`.windows`); the result is
+    the same as partitioning in every block. In a windowed block each window sees its own copy of the cls and register
+    tokens; the copies are averaged afterwards.
+
+    Args:
+        arch: 'tiny', 'small', 'base', 'large', 'huge', or a dict of ``embed_dims``, ``depth``, ``num_heads`` and
+            optionally ``mlp_ratio``. Defaults to 'base'.
+        pretrain_img_size: Side, or (H, W), in pixels for which the position table is stored. Defaults to 224.
+        patch_size: Side of a patch in pixels. Defaults to 16.
+        in_channels: Channels of the image. Defaults to 3.
+        window_size: Side of a window in patches; 0 makes every block global. Defaults to 0.
+        global_attn_indexes: Blocks that attend globally although ``window_size`` is set. Defaults to ().
+        out_indices: Blocks whose output is returned; negative values count from the end. Defaults to (-1,).
+        pos_embed: 'learned' (an absolute table) or 'none'. Defaults to 'learned'.
+        interpolate_offset: Convention of the position table, see :class:`PositionEmbedding`. Defaults to 0.0.
+        interpolate_antialias: Likewise. Defaults to False.
+        with_cls_token: Whether a cls token runs along (it is not part of the output). Defaults to False.
+        num_register_tokens: Register tokens (arXiv:2309.16588) that run along. Defaults to 0.
+        qkv_bias: Whether q, k and v have a bias. Defaults to True.
+        layer_scale_init: Start of LayerScale's factors; None for no LayerScale. Defaults to None.
+        drop_path_rate: Stochastic depth, rising linearly from 0 to this value at the last block. Defaults to 0.0.
+        final_norm: Whether a LayerNorm stands before every output map; DINOv2's features need it. Defaults to False.
+        norm_eps: Epsilon of every LayerNorm. Defaults to 1e-6.
+        frozen_stages: -1 freezes nothing, 0 the patch and position embedding and extra tokens, n >= 1 the first n
+            blocks too; with n equal to the depth the final norm as well. Defaults to -1.
+        with_cp: Whether activations are recomputed in the backward pass to save memory. Defaults to False.
+        init_cfg: MMEngine's initialisation config; ``dict(type='vitdense.Pretrained', checkpoint=...)`` imports
+            pre-trained weights.
+
+    Raises:
+        ValueError: An argument that does not fit, with the range that does.
+    """
+
+    def __init__(
+        self,
+        arch: str | Mapping[str, float] = "base",
+        *,
+        pretrain_img_size: int | tuple[int, int] = 224,
+        patch_size: int = 16,
+        in_channels: int = 3,
+        window_size: int = 0,
+        global_attn_indexes: Sequence[int] = (),
+        out_indices: Sequence[int] = (-1,),
+        pos_embed: str = "learned",
+        interpolate_offset: float = 0.0,
+        interpolate_antialias: bool = False,
+        with_cls_token: bool = False,
+        num_register_tokens: int = 0,
+        qkv_bias: bool = True,
+        layer_scale_init: float | None = None,
+        drop_path_rate: float = 0.0,
+        final_norm: bool = False,
+        norm_eps: float = 1e-6,
+        frozen_stages: int = -1,
+        with_cp: bool = False,
+        init_cfg: dict[str, Any] | list[dict[str, Any]] | None = None,
+    ) -> None:
+        super().__init__(init_cfg)
+        self.arch = resolve_arch(arch)
+        dims, depth = self.arch.embed_dims, self.arch.depth
+        if window_size < 0 or num_register_tokens < 0:
+            raise ValueError(f"window_size={window_size} and num_register_tokens={num_register_tokens} must be >= 0")
+        if not -1 <= frozen_stages <= depth:
+            raise ValueError(f"frozen_stages={frozen_stages} must lie in -1..{depth} (the depth)")
+        self.patch_size = patch_size
+        self.window_size = window_size
+        self.global_attn_indexes = tuple(_resolve_index(i, depth, "global_attn_indexes") for i in global_attn_indexes)
+        self.out_indices = tuple(_resolve_index(i, depth, "out_indices") for i in out_indices)
+        self.num_prefix = int(with_cls_token) + num_register_tokens
+        self.frozen_stages = frozen_stages
+        self.with_cp = with_cp
+
+        self.patch_embed = PatchEmbed(in_channels, dims, patch_size)
+        self.pos_embed = self._build_pos_embed(
+            pos_embed, pretrain_img_size, with_cls_token, interpolate_offset, interpolate_antialias
+        )
+        self.cls_token = nn.Parameter(torch.zeros(1, 1, dims)) if with_cls_token else None
+        self.register_tokens = nn.Parameter(torch.zeros(1, num_register_tokens, dims)) if num_register_tokens else None
+        self.blocks = nn.ModuleList(
+            Block(
+                dims,
+                self.arch.num_heads,
+                self.arch.mlp_ratio,
+                windowed=window_size > 0 and i not in self.global_attn_indexes,
+                qkv_bias=qkv_bias,
+                layer_scale_init=layer_scale_init,
+                drop_path=drop_path_rate * i / max(depth - 1, 1),
+                norm_eps=norm_eps,
+            )
+            for i in range(depth)
+        )
+        self.norm = nn.LayerNorm(dims, eps=norm_eps) if final_norm else nn.Identity()
+        self._init_parameters()
+        self._freeze()
+
+    def _build_pos_embed(
+        self,
+        kind: str,
+        pretrain_img_size: int | tuple[int, int],
+        with_cls_token: bool,
+        interpolate_offset: float,
+        interpolate_antialias: bool,
+    ) -> PositionEmbedding | None:
+        if kind == "none":
+            return None
+        if kind != "learned":
+            raise ValueError(f"pos_embed='{kind}' is unknown; choose 'learned' or 'none'")
+        sides = (pretrain_img_size,) * 2 if isinstance(pretrain_img_size, int) else tuple(pretrain_img_size)
+        if any(side % self.patch_size for side in sides):
+            raise ValueError(f"pretrain_img_size={pretrain_img_size} is no multiple of patch_size={self.patch_size}")
+        return PositionEmbedding(
+            (sides[0] // self.patch_size, sides[1] // self.patch_size),
+            self.arch.embed_dims,
+            with_cls_token=with_cls_token,
+            interpolate_offset=interpolate_offset,
+            interpolate_antialias=interpolate_antialias,
+        )
+
+    def _init_parameters(self) -> None:
+        """Truncated normal of 0.02 for linear layers and tokens, as ViT and ViTDet do."""
+        for module in self.modules():
+            if isinstance(module, nn.Linear):
+                nn.init.trunc_normal_(module.weight, std=0.02)
+                if module.bias is not None:
+                    nn.init.zeros_(module.bias)
+        for token in (self.cls_token, self.register_tokens):
+            if token is not None:
+                nn.init.trunc_normal_(token, std=0.02)
+
+    def init_weights(self) -> None:
+        """Runs ``init_cfg`` such that imported weights come last.
+
+        MMEngine defers only its own literal 'Pretrained'; any other entry of the list would overwrite what ours
+        imported. So ours are taken out and run at the end.
+        """
+        declared = self.init_cfg
+        entries = declared if isinstance(declared, list) else [declared] if declared else []
+        imports = [entry for entry in entries if entry["type"] == "vitdense.Pretrained"]
+        self.init_cfg = [entry for entry in entries if entry not in imports]
+        try:
+            super().init_weights()
+        finally:
+            self.init_cfg = declared
+        for entry in imports:
+            initialize(self, entry)
+
+    def _frozen_modules(self) -> list[nn.Module]:
+        if self.frozen_stages < 0:
+            return []
+        modules: list[nn.Module] = [self.patch_embed, *self.blocks[: self.frozen_stages]]
+        if self.pos_embed is not None:
+            modules.append(self.pos_embed)
+        if self.frozen_stages == self.arch.depth:
+            modules.append(self.norm)
+        return modules
+
+    def _freeze(self) -> None:
+        for module in self._frozen_modules():
+            module.eval()
+            module.requires_grad_(False)
+        for token in (self.cls_token, self.register_tokens):
+            if token is not None and self.frozen_stages >= 0:
+                token.requires_grad = False
+
+    def train(self, mode: bool = True) -> ViT:
+        """Like ``nn.Module.train``, but frozen parts stay in evaluation mode (no stochastic depth in them)."""
+        super().train(mode)
+        self._freeze()
+        return self
+
+    def layout(self, grid: tuple[int, int]) -> TokenLayout:
+        """The order in which tokens of this grid (H, W) run through the blocks."""
+        return TokenLayout(grid, self.window_size, self.num_prefix)
+
+    def embed(self, image: Tensor) -> tuple[Tensor, TokenLayout]:
+        """Turns an image (B, 3, H, W) into the tokens (B, P + gh * gw, C) that enter the first block, in its order."""
+        patches, grid = self.patch_embed(image)
+        if self.pos_embed is not None:
+            patches = patches + self.pos_embed.patches(grid)
+        layout = self.layout(grid)
+        parts = [layout.order(patches)]
+        if self.register_tokens is not None:
+            parts.insert(0, self.register_tokens.expand(image.shape[0], -1, -1))
+        if self.cls_token is not None:
+            cls = self.cls_token if self.pos_embed is None else self.cls_token + self.pos_embed.cls()
+            parts.insert(0, cls.expand(image.shape[0], -1, -1))
+        return torch.cat(parts, dim=1) if len(parts) > 1 else parts[0], layout
+
+    def to_map(self, tokens: Tensor, layout: TokenLayout) -> Tensor:
+        """Turns tokens (B, P + gh * gw, C) of a block into a map (B, C, gh, gw), normed if there is a final norm."""
+        patches = layout.raster(self.norm(tokens[:, self.num_prefix :]))
+        return patches.transpose(1, 2).unflatten(2, layout.grid)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        """Maps images (B, 3, H, W) to one (B, C, ceil(H / patch), ceil(W / patch)) per entry of ``out_indices``."""
+        tokens, layout = self.embed(x)
+        maps: dict[int, Tensor] = {}
+        for i, block in enumerate(self.blocks):
+            if self.with_cp and self.training and tokens.requires_grad:
+                tokens = checkpoint(block, tokens, layout, use_reentrant=False)
+            else:
+                tokens = block(tokens, layout)
+            if i in self.out_indices:
+                maps[i] = self.to_map(tokens, layout)
+        return tuple(maps[i] for i in self.out_indices)
+
+
+def _resolve_index(index: int, depth: int, name: str) -> int:
+    if not -depth <= index < depth:
+        raise ValueError(f"{name} holds {index}, but the blocks are 0..{depth - 1}")
+    return index % depth

@@ -1,0 +1,1 @@
+"""What has to subclass MMDetection or MMSegmentation; importing a submodule needs that package."""

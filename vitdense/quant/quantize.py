@@ -1,0 +1,223 @@
+"""Adding an INT8 file to a bundle, with a receipt, or leaving the bundle as it was."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from mmengine.config import Config
+
+from deploy.bench import Latency, cpu_model, measure, paired_ratio
+from deploy.files import write_json
+from deploy.io import read_image
+from deploy.manifest import Manifest, load_manifest, save_manifest
+from deploy.predictor import Predictor
+from deploy.preprocess import Preprocessor
+from deploy.reference import Reference, load_reference, save_reference
+
+from ..errors import ParityError
+from ..evaluation import SegmentationScore, evaluate_segmentation, pixel_agreement
+from ..evaluation.segmentation import SegmentationData
+from ..export.bundle import MODEL_FILE, RECEIPT_FILE, file_spec, now, tool_versions
+from .calibration import CalibrationSet, collect_calibration, refuse_overlap
+from .nncf_onnx import quantize_onnx
+from .receipt import read_receipt
+from .recipes import OpenVINORecipe
+
+OPENVINO_FILE = "model.openvino-int8.onnx"
+TARGETS = ("openvino",)
+# INT8 outputs on another CPU: its kernels round elsewhere, and a flipped rounding is one quantization step.
+INT8_TOLERANCE = 0.1
+_WARMUP, _ITERATIONS = 3, 15
+_HELD_OUT = 8
+Progress = Callable[[Sequence[int]], Iterator[int]]
+
+
+@dataclass(frozen=True)
+class QuantizeRequest:
+    """What to quantize and how to judge it.
+
+    Args:
+        bundle: Folder of the bundle.
+        calibration: Folders (or files) of images.
+        limit: Most calibration images to use.
+        max_drop: Most that mIoU may fall, in points of 100.
+        threads: CPU threads for scoring and latency.
+        recipe: How to quantize.
+    """
+
+    bundle: Path
+    calibration: Sequence[str]
+    limit: int
+    max_drop: float
+    threads: int
+    recipe: OpenVINORecipe = OpenVINORecipe()
+
+
+def quantize_openvino(
+    request: QuantizeRequest, cfg: Config | None, say: Callable[[str], None], progress: Progress = iter
+) -> dict[str, Any]:
+    """Quantizes a bundle for OpenVINO.
+
+    Args:
+        request: What to quantize.
+        cfg: A config whose test data score both files; None to measure only their agreement.
+        say: Is told each step.
+        progress: Wraps the iteration over scored images.
+
+    Returns:
+        The receipt.
+
+    Raises:
+        ValueError: Bad calibration images, images that are calibrated and scored on, or a drop above ``max_drop``; the
+            bundle is unchanged.
+        ImportError: NNCF or OpenVINO is not installed.
+    """
+    manifest = load_manifest(request.bundle)
+    manifest.verify(request.bundle, MODEL_FILE)
+    if cfg is not None and manifest.task != "segmentation":
+        raise ValueError(f"--eval scores segmenters; this bundle's task is '{manifest.task}': quantize it without --eval")
+    calibration, held_out = _split(request, cfg)
+    if cfg is not None:
+        refuse_overlap(calibration, SegmentationData(cfg).paths())
+    work = Path(tempfile.mkdtemp(prefix=f".{request.bundle.name}.", dir=request.bundle.resolve().parent))
+    try:
+        say(f"Quantizing with {len(calibration.paths)} calibration images")
+        preprocess = Preprocessor(manifest.input)
+        tensors = [preprocess(read_image(path))[0] for path in calibration.paths]
+        os.link(request.bundle / MODEL_FILE, work / MODEL_FILE)
+        quantize_onnx(work / MODEL_FILE, work / OPENVINO_FILE, manifest.input.name, tensors, request.recipe)
+        staged = _with_int8(manifest, work, calibration, request)
+        save_manifest(work, staged)
+        fp32, int8 = (
+            Predictor(work, runtime="openvino", precision=precision, threads=request.threads) for precision in ("fp32", "int8")
+        )
+        reference = _extend_reference(load_reference(request.bundle), int8)
+        receipt = read_receipt(request.bundle)
+        receipt["size_bytes"] = {name: spec.bytes for name, spec in staged.files.items()}
+        if cfg is None:
+            receipt["agreement"] = _agreement_record(fp32, int8, held_out, calibration) if manifest.task == "segmentation" else None
+            receipt["accuracy"] = None
+        else:
+            say("Scoring FP32 and INT8 on the same images")
+            receipt |= _scored(fp32, int8, cfg, request.max_drop, progress)
+        say("Measuring latency, FP32 and INT8 in turn")
+        receipt["latency"] = _latency_record(fp32, int8, tensors[0])
+        _publish(work, request.bundle, staged, reference, receipt)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+    return receipt
+
+
+def _split(request: QuantizeRequest, cfg: Config | None) -> tuple[CalibrationSet, tuple[Path, ...]]:
+    """Calibration images, and without an evaluation a few others on which agreement is measured."""
+    if cfg is not None:
+        return collect_calibration(request.calibration, request.limit, request.recipe.min_images), ()
+    pool = collect_calibration(request.calibration, request.limit + _HELD_OUT, request.recipe.min_images)
+    spare = min(_HELD_OUT, max(len(pool.paths) - request.recipe.min_images, 0))
+    if not spare:
+        return pool, ()
+    # Every k-th, so that both parts come from the whole folder.
+    step = len(pool.paths) / spare
+    held = {int(index * step) for index in range(spare)}
+    keep = [index for index in range(len(pool.paths)) if index not in held]
+    chosen = CalibrationSet(tuple(pool.paths[i] for i in keep), tuple(pool.sha256[i] for i in keep))
+    return chosen, tuple(pool.paths[index] for index in sorted(held))
+
+
+def _with_int8(manifest: Manifest, work: Path, calibration: CalibrationSet, request: QuantizeRequest) -> Manifest:
+    record = {
+        "target": "openvino",
+        "recipe": request.recipe.to_dict(),
+        "images": len(calibration.paths),
+        "sha256": list(calibration.sha256),
+        "made": now(),
+    }
+    return replace(
+        manifest,
+        files={**manifest.files, OPENVINO_FILE: file_spec(work / OPENVINO_FILE, "int8", "openvino")},
+        calibration={**manifest.calibration, OPENVINO_FILE: record},
+        tools={**manifest.tools, **tool_versions()},
+    )
+
+
+def _scored(fp32: Predictor, int8: Predictor, cfg: Config, max_drop: float, progress: Progress) -> dict[str, Any]:
+    scores, agreement = evaluate_segmentation([fp32, int8], cfg, progress)
+    drop = scores[0].miou - scores[1].miou
+    if not drop <= max_drop:
+        raise ParityError(
+            f"INT8 loses {drop:.2f} points of mIoU ({scores[0].miou:.2f} -> {scores[1].miou:.2f}), allowed are "
+            f"{max_drop:.2f} (--max-drop); the bundle is unchanged. Calibrate on more images like the scored ones"
+        )
+    data = cfg.test_dataloader.dataset
+    return {
+        "accuracy": {
+            "measured": now(),
+            "data": {key: data[key] for key in ("type", "data_prefix", "ann_file") if data.get(key)},
+            "runtime": fp32.runtime.describe(),
+            "fp32": _score_dict(scores[0]),
+            "int8": _score_dict(scores[1]),
+            "drop_points": round(drop, 4),
+            "max_drop_points": max_drop,
+        },
+        "agreement": {"pixels_equal": agreement, "images": scores[0].images, "on": "the scored images"},
+    }
+
+
+def _score_dict(score: SegmentationScore) -> dict[str, Any]:
+    values = asdict(score)
+    values["iou"] = {name: None if value != value else round(value, 2) for name, value in score.iou.items()}
+    return values
+
+
+def _agreement_record(
+    fp32: Predictor, int8: Predictor, held_out: Sequence[Path], calibration: CalibrationSet
+) -> dict[str, Any]:
+    paths = held_out or calibration.paths
+    on = "images of the calibration folder that were left out of calibration" if held_out else "the calibration images"
+    return {
+        "pixels_equal": pixel_agreement(fp32, int8, paths),
+        "images": len(paths),
+        "on": on,
+        "note": "accuracy was not measured: no --eval",
+    }
+
+
+def _latency_record(fp32: Predictor, int8: Predictor, tensor: Any) -> dict[str, Any]:
+    latencies: list[Latency] = measure([fp32.runtime, int8.runtime], tensor, _WARMUP, _ITERATIONS)
+    return {
+        "measured": now(),
+        "cpu": cpu_model(),
+        "iterations": _ITERATIONS,
+        "how": "model alone, FP32 and INT8 in turn in one process",
+        "fp32": {**latencies[0].to_dict(), **fp32.describe()},
+        "int8": {**latencies[1].to_dict(), **int8.describe()},
+        "speedup": round(paired_ratio(latencies[0], latencies[1]), 3),
+    }
+
+
+def _extend_reference(reference: Reference, int8: Predictor) -> Reference:
+    results = [int8.runtime(tensor) for tensor in reference.inputs]
+    outputs = {name: tuple(result[name] for result in results) for name in results[0]}
+    return Reference(
+        reference.inputs,
+        {**reference.outputs, OPENVINO_FILE: outputs},
+        {**reference.tolerances, OPENVINO_FILE: INT8_TOLERANCE},
+    )
+
+
+def _publish(work: Path, bundle: Path, manifest: Manifest, reference: Reference, receipt: dict[str, Any]) -> None:
+    """Moves the new file in; the manifest comes last, so that an interrupted run leaves the bundle it found.
+
+    An INT8 file of an earlier run is replaced a moment before the manifest: should the machine stop in between, the
+    hash check refuses it and a second run mends it.
+    """
+    save_reference(bundle, reference)
+    os.replace(work / OPENVINO_FILE, bundle / OPENVINO_FILE)
+    save_manifest(bundle, manifest)
+    write_json(bundle / RECEIPT_FILE, receipt)

@@ -1,0 +1,23 @@
+"""Registries of vitdense: children of MMEngine's root registries under the scope ``vitdense``.
+
+A config of MMDetection or MMSegmentation names our components as ``type='vitdense.ViT'`` and imports them with
+``custom_imports = dict(imports=['vitdense'], allow_failed_imports=False)``. The same entry works in both, because
+both code bases look a foreign scope up from the common root.
+"""
+
+from mmengine.registry import DATASETS as MMENGINE_DATASETS
+from mmengine.registry import HOOKS as MMENGINE_HOOKS
+from mmengine.registry import MODELS as MMENGINE_MODELS
+from mmengine.registry import OPTIM_WRAPPER_CONSTRUCTORS as MMENGINE_OPTIM_WRAPPER_CONSTRUCTORS
+from mmengine.registry import TRANSFORMS as MMENGINE_TRANSFORMS
+from mmengine.registry import WEIGHT_INITIALIZERS as MMENGINE_WEIGHT_INITIALIZERS
+from mmengine.registry import Registry
+
+MODELS = Registry("model", parent=MMENGINE_MODELS, scope="vitdense")
+DATASETS = Registry("dataset", parent=MMENGINE_DATASETS, scope="vitdense")
+TRANSFORMS = Registry("transform", parent=MMENGINE_TRANSFORMS, scope="vitdense")
+HOOKS = Registry("hook", parent=MMENGINE_HOOKS, scope="vitdense")
+WEIGHT_INITIALIZERS = Registry("weight initializer", parent=MMENGINE_WEIGHT_INITIALIZERS, scope="vitdense")
+OPTIM_WRAPPER_CONSTRUCTORS = Registry(
+    "optimizer wrapper constructor", parent=MMENGINE_OPTIM_WRAPPER_CONSTRUCTORS, scope="vitdense"
+)
