@@ -19,7 +19,7 @@ help:  ## Show this list
 	@sed -n 's/^\([a-z]*\):.*  ## /\1|/p' Makefile | while IFS='|' read -r target text; do printf '  %-10s %s\n' "$$target" "$$text"; done
 	@echo
 	@echo 'demo and test make .venv by themselves (10 to 15 minutes on two cores the first time on a machine, most'
-	@echo 'of it the compilation of MMCV; 3 minutes where pip has that wheel; no time once .venv is there).'
+	@echo 'of it the compilation of MMCV; 2 minutes where pip has that wheel; no time once .venv is there).'
 	@echo 'Another Python: make demo PYTHON=python3.12'
 
 env:  ## Make .venv: training, export, OpenVINO, the demo's photos

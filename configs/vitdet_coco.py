@@ -5,8 +5,8 @@
 Cost as published: 100 epochs (184,375 iterations of 64 images at 1024 x 1024), 64 GPUs. Score as published, with MAE
 weights and relative position: box AP 51.6, mask AP 45.9. Not measured here.
 
-MISSING UNTIL THE NEXT RELEASE: the decomposed relative position of every block, and the importer of MAE's weights. As it
-stands the backbone starts at random, so this config trains, but not to the published score.
+MISSING UNTIL THE NEXT RELEASE: the decomposed relative position of every block, and the importer of MAE's weights. As
+it stands the backbone starts at random, so this config trains, but not to the published score.
 
 On other data, for instance a COCO subset under data/coco_mini:
 

@@ -45,7 +45,9 @@ def main() -> None:
         return
     counts = save_delta(model, args.dst, _base_of(cfg), os.path.basename(args.config))
     size = args.dst.stat().st_size / 1e6
-    print(f"Delta written to {args.dst}: {counts['changed']} tensors, {size:.1f} MB; {counts['from_base']} from the base")
+    print(
+        f"Delta written to {args.dst}: {counts['changed']} tensors, {size:.1f} MB; {counts['from_base']} from the base"
+    )
 
 
 def _save_full(model: nn.Module, cfg: Config, path: Path) -> None:

@@ -73,8 +73,9 @@ PY
 }
 
 find_python() {
-    local candidate reason reasons=()
-    for candidate in ${PYTHON:-python3 python3.11 python3.12 python3.13}; do
+    local candidate reason reasons=() candidates=(python3 python3.11 python3.12 python3.13)
+    [ -z "${PYTHON:-}" ] || candidates=("$PYTHON")
+    for candidate in "${candidates[@]}"; do
         if ! command -v "$candidate" >/dev/null; then
             reasons+=("$candidate: not found")
             continue
@@ -111,9 +112,9 @@ heartbeat() {
             sleep 1
             kill -0 $$ 2>/dev/null || return
         done
-        # of a compiler's line "[12/96] c++ -MMD … /path/nms.cpp …" only the number and the file
-        last=$(tail -n 1 "$1" | tr -d '\r' |
-            sed -E 's/^ *(\[[0-9]+\/[0-9]+\]).*[ \/]([A-Za-z0-9_]+\.(cpp|cu))( .*)?$/\1 \2/; s/^ +//' | cut -c 1-90)
+        # how many files the compiler has done ("[12/78] c++ …"), or else the last line
+        last=$(tail -n 100 "$1" | sed -nE 's/^ *\[([0-9]+)\/([0-9]+)\] .*/\1 of \2 files compiled/p' | tail -n 1)
+        [ -n "$last" ] || last=$(tail -n 1 "$1" | tr -d '\r' | sed 's/^ *//' | cut -c 1-90)
         say "    … $(elapsed "$start")  $last"
     done
 }

@@ -26,7 +26,9 @@ def receipt_table(receipt: dict[str, Any], title: str = "FP32 and INT8") -> Tabl
     else:
         table.add_row("mIoU", "not measured", "not measured", "give --eval CONFIG")
     if agreement:
-        table.add_row("equal pixels", "", f"{agreement['pixels_equal']:.2%}", f"{agreement['images']} images: {agreement['on']}")
+        table.add_row(
+            "equal pixels", "", f"{agreement['pixels_equal']:.2%}", f"{agreement['images']} images: {agreement['on']}"
+        )
     if latency:
         threads = latency["fp32"]["threads"]
         note = f"{latency['speedup']:.2f}x, {threads} threads, {latency['cpu']}"

@@ -38,7 +38,7 @@ def read_checkpoint(path: str | Path, *, trust_pickle: bool = False) -> dict[str
 
     Raises:
         FileNotFoundError: No such file.
-        ValueError: Not a checkpoint, damaged, or holding objects other than tensors, numbers and MMEngine's log history.
+        ValueError: Not a checkpoint, damaged, or holding more than tensors, numbers and MMEngine's log history.
     """
     path = Path(path).expanduser()
     if not path.is_file():
@@ -46,18 +46,22 @@ def read_checkpoint(path: str | Path, *, trust_pickle: bool = False) -> dict[str
     if path.suffix == ".safetensors":
         return _read_safetensors(path)
     if path.suffix not in _PICKLED:
-        raise ValueError(f"checkpoint {path.name} has the ending '{path.suffix}'; expected .safetensors, {', '.join(_PICKLED)}")
+        raise ValueError(
+            f"checkpoint {path.name} has the ending '{path.suffix}'; expected .safetensors, {', '.join(_PICKLED)}"
+        )
     try:
         with _allowed_globals():
             checkpoint = torch.load(path, map_location="cpu", weights_only=not trust_pickle)
     except pickle.UnpicklingError as error:
         raise ValueError(
-            f"checkpoint {path} is refused: it needs more than tensors, numbers and MMEngine's log history, and reading it "
-            f"could run code ({_first_reason(error)}). If you made the file yourself, re-save it as "
+            f"checkpoint {path} is refused: it needs more than tensors, numbers and MMEngine's log history, and "
+            f"reading it could run code ({_first_reason(error)}). If you made the file yourself, re-save it as "
             "torch.save({'state_dict': model.state_dict()}, path)"
         ) from None
     except (RuntimeError, EOFError, OSError, KeyError, AttributeError, TypeError, IndexError) as error:
-        raise ValueError(f"checkpoint {path} cannot be read, it is damaged or incomplete: {_first_reason(error)}") from None
+        raise ValueError(
+            f"checkpoint {path} cannot be read, it is damaged or incomplete: {_first_reason(error)}"
+        ) from None
     if not isinstance(checkpoint, dict):
         raise ValueError(f"checkpoint {path} holds a {type(checkpoint).__name__}; expected a dict of tensors")
     return checkpoint

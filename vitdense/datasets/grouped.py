@@ -23,13 +23,13 @@ class GroupedMaskDataset(BaseSegDataset):
     Args:
         grouping_file: The JSON file, relative to ``data_root``.
         data_root: Root of the data set. Defaults to ''.
-        metainfo: ``palette`` (RGB per class) and ``classes``; with classes given, the file has to list the same, so that
-            a config (and a bundle exported from it) knows them without the data. Defaults to None.
+        metainfo: ``palette`` (RGB per class) and ``classes``; with classes given, the file has to list the same. So a
+            config, and a bundle exported from it, knows them without the data. Defaults to None.
         **kwargs: See ``mmseg.datasets.BaseSegDataset``.
 
     Raises:
         FileNotFoundError: No such grouping file.
-        ValueError: The file lacks a key, names a class that is not in its list, or lists other classes than ``metainfo``.
+        ValueError: The file lacks a key, names a class not in its list, or lists other classes than ``metainfo``.
     """
 
     def __init__(

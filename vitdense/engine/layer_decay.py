@@ -34,8 +34,8 @@ def layer_factor(name: str, depth: int, decay_rate: float) -> float:
 class ViTLayerDecayOptimizerConstructor(DefaultOptimWrapperConstructor):
     """MMEngine's default constructor with layer-wise learning-rate decay in every :class:`vitdense.models.ViT`.
 
-    Everything that MMEngine's ``paramwise_cfg`` knows (``custom_keys``, ``norm_decay_mult``, ...) keeps its meaning; the
-    factor of the layer multiplies the rate that comes out. One constructor for MMDetection and MMSegmentation::
+    What MMEngine's ``paramwise_cfg`` knows (``custom_keys``, ``norm_decay_mult``, ...) keeps its meaning; the factor of
+    the layer multiplies the rate that comes out. One constructor for MMDetection and MMSegmentation::
 
         optim_wrapper = dict(
             constructor='vitdense.ViTLayerDecayOptimizerConstructor',
@@ -53,7 +53,9 @@ class ViTLayerDecayOptimizerConstructor(DefaultOptimWrapperConstructor):
     def __init__(self, optim_wrapper_cfg: dict, paramwise_cfg: dict | None = None) -> None:
         paramwise_cfg = dict(paramwise_cfg or {})
         if "decay_rate" not in paramwise_cfg:
-            raise ValueError("paramwise_cfg of ViTLayerDecayOptimizerConstructor needs decay_rate, e.g. 0.7 for ViTDet-B")
+            raise ValueError(
+                "paramwise_cfg of ViTLayerDecayOptimizerConstructor needs decay_rate, e.g. 0.7 for ViTDet-B"
+            )
         self.decay_rate = float(paramwise_cfg.pop("decay_rate"))
         if not 0 < self.decay_rate <= 1:
             raise ValueError(f"decay_rate={self.decay_rate} must lie in (0, 1]")

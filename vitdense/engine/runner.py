@@ -20,7 +20,9 @@ def enable_amp(cfg: Config) -> None:
         ValueError: There is no accelerator; MMEngine's AmpOptimWrapper needs one.
     """
     if get_device() == "cpu":
-        raise ValueError("--amp needs an accelerator (CUDA, NPU, MPS, ...), and torch sees none here; train without --amp")
+        raise ValueError(
+            "--amp needs an accelerator (CUDA, NPU, MPS, ...), and torch sees none here; train without --amp"
+        )
     cfg.optim_wrapper.type = "AmpOptimWrapper"
     cfg.optim_wrapper.loss_scale = "dynamic"
 
@@ -64,7 +66,9 @@ def save_pictures(cfg: Config, folder: str) -> None:
     """
     hook = cfg.get("default_hooks", {}).get("visualization")
     if hook is None:
-        raise ValueError("--show-dir needs default_hooks.visualization in the config (DetVisualizationHook or SegVisualizationHook)")
+        raise ValueError(
+            "--show-dir needs default_hooks.visualization in the config (DetVisualizationHook or SegVisualizationHook)"
+        )
     hook.draw = True
     if "Det" in hook.type:
         hook.test_out_dir = os.path.abspath(folder)  # MMDetection's hook writes the files itself

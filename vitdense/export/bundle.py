@@ -85,7 +85,9 @@ def export_bundle(model: nn.Module, cfg: Config, request: ExportRequest) -> tupl
     request.out.parent.mkdir(parents=True, exist_ok=True)
     work = Path(tempfile.mkdtemp(prefix=f".{request.out.name}.", dir=request.out.parent))
     try:
-        names = export_onnx(wrap(lower(model, request.shape), request.task).eval(), request.shape, work / MODEL_FILE, request.batch)
+        names = export_onnx(
+            wrap(lower(model, request.shape), request.task).eval(), request.shape, work / MODEL_FILE, request.batch
+        )
         spec = input_spec(cfg, request.shape, request.batch)
         preprocess = Preprocessor(spec)
         tensors = [preprocess(read_image(path))[0] for path in request.images]
@@ -98,7 +100,9 @@ def export_bundle(model: nn.Module, cfg: Config, request: ExportRequest) -> tupl
             for name in installed_runtimes()
         ]
         classes, palette = (
-            classes_and_palette(dataset_metainfo(cfg), outputs[0].shape[1]) if graph.task == "segmentation" else ([], [])
+            classes_and_palette(dataset_metainfo(cfg), outputs[0].shape[1])
+            if graph.task == "segmentation"
+            else ([], [])
         )
         manifest = Manifest(
             task=graph.task,

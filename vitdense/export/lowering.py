@@ -106,5 +106,5 @@ def lower(model: nn.Module, shape: tuple[int, int]) -> nn.Module:
         if vit.pos_embed is not None:
             vit.pos_embed = FixedPositions(vit.pos_embed, (height, width))  # type: ignore[assignment]
         for block in vit.blocks:
-            block.attn = ExplicitAttention(block.attn)  # type: ignore[arg-type, assignment]
+            block.attn = ExplicitAttention(block.attn)  # type: ignore[arg-type]
     return model.eval().requires_grad_(False)

@@ -66,7 +66,7 @@ def check_graph(model: onnx.ModelProto) -> None:
     for node in model.graph.node:
         cubic = any(item.name == "mode" and item.s == b"cubic" for item in node.attribute)
         if node.domain not in ("", "ai.onnx") or node.op_type in _FORBIDDEN or (node.op_type == "Resize" and cubic):
+            kind = f"{node.domain or 'ai.onnx'}.{node.op_type}{' (cubic)' if cubic else ''}"
             raise ValueError(
-                f"node '{node.name}' is a {node.domain or 'ai.onnx'}.{node.op_type}{' (cubic)' if cubic else ''}, which "
-                "devices do not build; rewrite the module it came from"
+                f"node '{node.name}' is a {kind}, which devices do not build; rewrite the module it came from"
             )

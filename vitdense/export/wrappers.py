@@ -30,8 +30,9 @@ class SegmenterGraph(nn.Module):
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
-        self.backbone, self.decode_head = model.backbone, model.decode_head
-        self.neck = model.neck if getattr(model, "with_neck", False) else nn.Identity()
+        self.backbone = model.get_submodule("backbone")
+        self.neck = _neck(model)
+        self.decode_head = model.get_submodule("decode_head")
 
     def forward(self, image: Tensor) -> tuple[Tensor, ...]:
         """Maps (N, 3, H, W) to logits (N, classes, h, w)."""
@@ -53,8 +54,8 @@ class FeatureGraph(nn.Module):
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
-        self.backbone = getattr(model, "backbone", model)
-        self.neck = model.neck if getattr(model, "with_neck", False) else nn.Identity()
+        self.backbone = model.get_submodule("backbone") if hasattr(model, "backbone") else model
+        self.neck = _neck(model)
 
     def forward(self, image: Tensor) -> tuple[Tensor, ...]:
         """Maps (N, 3, H, W) to a tuple of (N, C, h, w)."""
@@ -62,7 +63,13 @@ class FeatureGraph(nn.Module):
 
     def outputs(self, count: int) -> list[GraphOutput]:
         """``feature_0`` is the first map of the tuple."""
-        return [GraphOutput(f"feature_{i}", "feature", f"map {i} of the neck's (or backbone's) tuple") for i in range(count)]
+        return [
+            GraphOutput(f"feature_{i}", "feature", f"map {i} of the neck's (or backbone's) tuple") for i in range(count)
+        ]
+
+
+def _neck(model: nn.Module) -> nn.Module:
+    return model.get_submodule("neck") if getattr(model, "with_neck", False) else nn.Identity()
 
 
 Graph = SegmenterGraph | FeatureGraph
@@ -84,7 +91,7 @@ def wrap(model: nn.Module, task: str) -> Graph:
         return FeatureGraph(model)
     if not hasattr(model, "decode_head"):
         raise ValueError(
-            f"a {type(model).__name__} is no segmenter with one decode head; the whole detector cannot be exported yet. "
-            "Export its backbone and pyramid with --task features"
+            f"a {type(model).__name__} is no segmenter with one decode head; whole detectors cannot be exported yet. "
+            "Export backbone and pyramid with --task features"
         )
     return SegmenterGraph(model)

@@ -63,5 +63,7 @@ class PositionEmbedding(nn.Module):
             **target,  # type: ignore[arg-type]
         )
         if tuple(table.shape[-2:]) != grid:  # scale factors round down: 0.1 is small enough for any real grid
-            raise ValueError(f"interpolate_offset={self.interpolate_offset} gives {tuple(table.shape[-2:])}, not {grid}")
+            raise ValueError(
+                f"interpolate_offset={self.interpolate_offset} gives {tuple(table.shape[-2:])}, not {grid}"
+            )
         return table.permute(0, 2, 3, 1).flatten(1, 2)

@@ -48,7 +48,11 @@ def collect_calibration(folders: Sequence[str], limit: int, minimum: int) -> Cal
 def refuse_overlap(calibration: CalibrationSet, scored: Sequence[Path]) -> None:
     """Raises ValueError if an image is both calibrated on and scored on: the score would flatter."""
     hashes = {sha256_of(path): path for path in scored}
-    shared = [(path, hashes[digest]) for path, digest in zip(calibration.paths, calibration.sha256, strict=True) if digest in hashes]
+    shared = [
+        (path, hashes[digest])
+        for path, digest in zip(calibration.paths, calibration.sha256, strict=True)
+        if digest in hashes
+    ]
     if shared:
         path, twin = shared[0]
         raise ValueError(

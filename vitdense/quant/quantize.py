@@ -81,7 +81,9 @@ def quantize_openvino(
     manifest = load_manifest(request.bundle)
     manifest.verify(request.bundle, MODEL_FILE)
     if cfg is not None and manifest.task != "segmentation":
-        raise ValueError(f"--eval scores segmenters; this bundle's task is '{manifest.task}': quantize it without --eval")
+        raise ValueError(
+            f"--eval scores segmenters; this bundle's task is '{manifest.task}': quantize it without --eval"
+        )
     calibration, held_out = _split(request, cfg)
     if cfg is not None:
         refuse_overlap(calibration, SegmentationData(cfg).paths())
@@ -95,13 +97,16 @@ def quantize_openvino(
         staged = _with_int8(manifest, work, calibration, request)
         save_manifest(work, staged)
         fp32, int8 = (
-            Predictor(work, runtime="openvino", precision=precision, threads=request.threads) for precision in ("fp32", "int8")
+            Predictor(work, runtime="openvino", precision=precision, threads=request.threads)
+            for precision in ("fp32", "int8")
         )
         reference = _extend_reference(load_reference(request.bundle), int8)
         receipt = read_receipt(request.bundle)
         receipt["size_bytes"] = {name: spec.bytes for name, spec in staged.files.items()}
         if cfg is None:
-            receipt["agreement"] = _agreement_record(fp32, int8, held_out, calibration) if manifest.task == "segmentation" else None
+            receipt["agreement"] = (
+                _agreement_record(fp32, int8, held_out, calibration) if manifest.task == "segmentation" else None
+            )
             receipt["accuracy"] = None
         else:
             say("Scoring FP32 and INT8 on the same images")

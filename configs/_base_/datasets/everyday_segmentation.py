@@ -6,7 +6,18 @@ data_root = "{{$VITDENSE_DATA:data}}/coco_semantic/"
 image_size = (448, 448)
 metainfo = dict(
     classes=(
-        "person", "animal", "vehicle", "food", "plant", "sky", "water", "ground", "building", "wall", "indoor", "object",
+        "person",
+        "animal",
+        "vehicle",
+        "food",
+        "plant",
+        "sky",
+        "water",
+        "ground",
+        "building",
+        "wall",
+        "indoor",
+        "object",
     ),  # fmt: skip
     palette=[
         (230, 57, 70),
@@ -27,8 +38,9 @@ metainfo = dict(
 train_pipeline = [
     dict(type="LoadImageFromFile"),
     dict(type="LoadAnnotations"),
-    dict(type="RandomResize", scale=(640, 640), ratio_range=(0.7, 2.0), keep_ratio=True),
-    dict(type="RandomCrop", crop_size=(448, 448), cat_max_ratio=0.9),
+    # Stretched to a square as at test time, up to 1.8 times as large, and a crop of it.
+    dict(type="RandomResize", scale=image_size, ratio_range=(1.0, 1.8), keep_ratio=False),
+    dict(type="RandomCrop", crop_size=image_size, cat_max_ratio=0.9),
     dict(type="RandomFlip", prob=0.5),
     dict(type="PhotoMetricDistortion"),
     dict(type="PackSegInputs"),

@@ -1,6 +1,6 @@
-# Mask R-CNN as ViTDet configures it (arXiv:2203.16527, appendix; detectron2 at 02b5c4e, projects/ViTDet): LayerNorm over
-# channels with eps 1e-6 in pyramid, box and mask convolutions; RPN of two convolutions; box head of four convolutions and
-# one fully connected layer.
+# Mask R-CNN as ViTDet configures it (arXiv:2203.16527; detectron2 at 02b5c4e, projects/ViTDet): LayerNorm over channels
+# with eps 1e-6 in the pyramid and in the convolutions of box and mask head; two convolutions in the RPN; four convolutions
+# and one fully connected layer in the box head.
 norm_cfg = dict(type="vitdense.LayerNorm2d", eps=1e-6)
 model = dict(
     type="MaskRCNN",
@@ -41,9 +41,7 @@ model = dict(
             roi_feat_size=7,
             num_classes=80,
             norm_cfg=norm_cfg,
-            bbox_coder=dict(
-                type="DeltaXYWHBBoxCoder", target_means=[0.0] * 4, target_stds=[0.1, 0.1, 0.2, 0.2]
-            ),
+            bbox_coder=dict(type="DeltaXYWHBBoxCoder", target_means=[0.0] * 4, target_stds=[0.1, 0.1, 0.2, 0.2]),
             reg_class_agnostic=False,
             loss_cls=dict(type="CrossEntropyLoss", use_sigmoid=False, loss_weight=1.0),
             loss_bbox=dict(type="L1Loss", loss_weight=1.0),

@@ -1,4 +1,4 @@
-"""Where weights come from: one small module per source, each turning its names into those of :class:`vitdense.models.ViT`.
+"""Where weights come from: one small module per source, each turning its names into those of our ViT.
 
 A source is recognised by its keys (``matches``) and converted (``convert``); what it may leave unused is listed in its
 ``ignored`` patterns and nowhere else.

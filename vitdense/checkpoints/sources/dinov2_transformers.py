@@ -1,4 +1,8 @@
-"""DINOv2 (arXiv:2304.07193) under the names of transformers' Dinov2Model, without registers."""
+"""DINOv2 (arXiv:2304.07193) under the names of transformers' Dinov2Model, without registers.
+
+Files on the hub say ``attention.attention.query`` and ``attention.output.dense``; Dinov2Model of transformers 5 says
+``attention.q_proj`` and ``attention.o_proj`` in memory. Both are read.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +20,13 @@ _RENAME = [
     (r"^embeddings\.patch_embeddings\.projection\.(weight|bias)$", r"patch_embed.proj.\1"),
     (r"^embeddings\.position_embeddings$", "pos_embed.weight"),
     (r"^encoder\.layer\.(\d+)\.(norm[12])\.(weight|bias)$", r"blocks.\1.\2.\3"),
-    (r"^encoder\.layer\.(\d+)\.attention\.output\.dense\.(weight|bias)$", r"blocks.\1.attn.proj.\2"),
+    (r"^encoder\.layer\.(\d+)\.attention\.(?:output\.dense|o_proj)\.(weight|bias)$", r"blocks.\1.attn.proj.\2"),
     (r"^encoder\.layer\.(\d+)\.layer_scale([12])\.lambda1$", r"blocks.\1.ls\2.gamma"),
     (r"^encoder\.layer\.(\d+)\.mlp\.(fc[12])\.(weight|bias)$", r"blocks.\1.mlp.\2.\3"),
     (r"^layernorm\.(weight|bias)$", r"norm.\1"),
 ]
-_QKV = re.compile(r"^encoder\.layer\.(\d+)\.attention\.attention\.(query|key|value)\.(weight|bias)$")
+_QKV = re.compile(r"^encoder\.layer\.(\d+)\.attention\.(?:attention\.)?(query|key|value|[qkv]_proj)\.(weight|bias)$")
+_PART = {"q_proj": "query", "k_proj": "key", "v_proj": "value"}
 _IGNORED = ("embeddings.mask_token",)  # used in pre-training only
 
 
@@ -32,14 +37,16 @@ def matches(state: Mapping[str, Tensor]) -> bool:
 
 def convert(state: Mapping[str, Tensor]) -> ConvertedWeights:
     """Joins query, key and value into one qkv and renames the rest; a mask token is ignored."""
-    prefix = next(key for key in state if key.endswith(_EMBEDDINGS + "cls_token")).removesuffix(_EMBEDDINGS + "cls_token")
+    prefix = next(key for key in state if key.endswith(_EMBEDDINGS + "cls_token")).removesuffix(
+        _EMBEDDINGS + "cls_token"
+    )
     tensors: dict[str, Tensor] = {}
     qkv: dict[tuple[str, str], dict[str, Tensor]] = {}
     ignored: list[str] = []
     for full_key, value in state.items():
         key = full_key.removeprefix(prefix)
         if match := _QKV.match(key):
-            qkv.setdefault((match[1], match[3]), {})[match[2]] = value
+            qkv.setdefault((match[1], match[3]), {})[_PART.get(match[2], match[2])] = value
             continue
         if key in _IGNORED:
             ignored.append(full_key)

