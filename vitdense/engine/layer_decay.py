@@ -56,7 +56,8 @@ class ViTLayerDecayOptimizerConstructor(DefaultOptimWrapperConstructor):
             raise ValueError(
                 "paramwise_cfg of ViTLayerDecayOptimizerConstructor needs decay_rate, e.g. 0.7 for ViTDet-B"
             )
-        self.decay_rate = float(paramwise_cfg.pop("decay_rate"))
+        # It stays in paramwise_cfg: MMEngine never calls add_params when that is empty.
+        self.decay_rate = float(paramwise_cfg["decay_rate"])
         if not 0 < self.decay_rate <= 1:
             raise ValueError(f"decay_rate={self.decay_rate} must lie in (0, 1]")
         super().__init__(optim_wrapper_cfg, paramwise_cfg)

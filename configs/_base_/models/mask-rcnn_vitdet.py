@@ -1,6 +1,6 @@
 # Mask R-CNN as ViTDet configures it (arXiv:2203.16527; detectron2 at 02b5c4e, projects/ViTDet): LayerNorm over channels
-# with eps 1e-6 in the pyramid and in the convolutions of box and mask head; two convolutions in the RPN; four convolutions
-# and one fully connected layer in the box head.
+# with eps 1e-6 in the pyramid and in the convolutions of box and mask head; two convolutions in the RPN; four
+# convolutions and one fully connected layer in the box head.
 norm_cfg = dict(type="vitdense.LayerNorm2d", eps=1e-6)
 model = dict(
     type="MaskRCNN",

@@ -1,0 +1,86 @@
+"""Grouped masks, drawn shapes, and the check that data are there."""
+
+import json
+
+import cv2
+import numpy as np
+import pytest
+
+from vitdense.config import load_config
+from vitdense.datasets import check_dataset_files
+from vitdense.datasets.generated import CLASSES, write_shapes
+from vitdense.datasets.grouped import read_grouping
+from vitdense.engine.build import build_test_dataset
+
+
+@pytest.fixture
+def grouping(tmp_path):
+    path = tmp_path / "groups.json"
+    path.write_text(json.dumps({"classes": ["a", "b"], "category_to_class": {"3": "b", "7": "a", "200": "b"}}))
+    return path
+
+
+def test_raw_ids_are_grouped_and_the_rest_ignored(grouping):
+    classes, label_map = read_grouping(grouping)
+    assert classes == ("a", "b") and len(label_map) == 256
+    assert {raw: label for raw, label in label_map.items() if label != 255} == {3: 1, 7: 0, 200: 1}
+    assert label_map[0] == 255
+
+
+@pytest.mark.parametrize(
+    "content", ["{", "[]", '{"classes": ["a"]}', '{"classes": ["a"], "category_to_class": {"1": "z"}}']
+)
+def test_bad_grouping_files(tmp_path, content):
+    path = tmp_path / "groups.json"
+    path.write_text(content)
+    with pytest.raises(ValueError, match="expected {'classes'"):
+        read_grouping(path)
+    with pytest.raises(FileNotFoundError, match="absent.json does not exist"):
+        read_grouping(tmp_path / "absent.json")
+
+
+def test_masks_of_the_real_data_become_the_twelve_classes(data_root, monkeypatch):
+    from mmengine.registry import TRANSFORMS
+
+    monkeypatch.setenv("VITDENSE_DATA", str(data_root))
+    dataset = build_test_dataset(load_config("configs/vitseg/vits-dinov2_fcn_everyday.py"))
+    assert len(dataset) == 100
+    info = dataset.get_data_info(3)
+    raw = cv2.imread(info["seg_map_path"], cv2.IMREAD_UNCHANGED)
+    found = TRANSFORMS.build(dict(type="mmseg.LoadAnnotations"))(info)["gt_seg_map"]
+    groups = json.loads((data_root / "coco_semantic" / "everyday.json").read_text())
+    for value in np.unique(raw):
+        expected = groups["category_to_class"].get(str(value))
+        expected = 255 if expected is None else groups["classes"].index(expected)
+        assert (found[raw == value] == expected).all()
+
+
+def test_classes_of_config_and_file_must_agree(data_root, monkeypatch):
+    monkeypatch.setenv("VITDENSE_DATA", str(data_root))
+    cfg = load_config("configs/vitseg/vits-dinov2_fcn_everyday.py")
+    cfg.test_dataloader.dataset.metainfo.classes = ("person", "rest")
+    with pytest.raises(ValueError, match="everyday.json has the classes"):
+        build_test_dataset(cfg)
+
+
+def test_drawn_shapes_repeat_and_hold_every_class(tmp_path):
+    for folder in ("first", "second"):
+        write_shapes(tmp_path / folder, num_train=6, num_val=2, size=96)
+    names = sorted(path.relative_to(tmp_path / "first") for path in (tmp_path / "first").rglob("*.*"))
+    assert len(names) == 16
+    for name in names:
+        assert (tmp_path / "first" / name).read_bytes() == (tmp_path / "second" / name).read_bytes()
+    masks = [cv2.imread(str(path), cv2.IMREAD_UNCHANGED) for path in (tmp_path / "first").rglob("*.png")]
+    assert set(np.unique(masks)) == set(range(len(CLASSES)))
+    with pytest.raises(ValueError, match="at least 1 image"):
+        write_shapes(tmp_path / "none", num_train=0)
+
+
+def test_check_walks_through_wrappers():
+    from mmengine.config import Config
+
+    leaf = dict(type="CocoDataset", data_root="nowhere/coco", ann_file="a.json", data_prefix=dict(img="train"))
+    cfg = Config(dict(train_dataloader=dict(dataset=dict(type="RepeatDataset", dataset=dict(datasets=[leaf])))))
+    with pytest.raises(ValueError, match=r"train_dataloader\.dataset\.dataset\.datasets\.0 .*nowhere/coco/a\.json"):
+        check_dataset_files(cfg, ("train",))
+    check_dataset_files(cfg, ("test",))

@@ -1,0 +1,211 @@
+"""From a trained model to a bundle: what stands in it, and that it computes what the model computes."""
+
+import json
+import re
+
+import numpy as np
+import onnx
+import pytest
+import torch
+
+from deploy.io import read_image
+from deploy.manifest import load_manifest
+from deploy.predictor import Predictor
+from deploy.reference import load_reference, relative_error
+from tests.models.test_oracles import draw_parameters
+from vitdense.checkpoints import load_trained
+from vitdense.config import load_config
+from vitdense.engine.build import build_model
+from vitdense.errors import ParityError
+from vitdense.export import lower
+from vitdense.export.onnx_export import check_graph
+from vitdense.export.parity import check_parity
+from vitdense.models import SimpleFeaturePyramid, ViT
+
+
+@pytest.mark.parametrize("shape", [(64, 64), (96, 160), (77, 130)])
+@pytest.mark.parametrize("window", [0, 4])
+def test_lowering_changes_nothing_but_the_form(shape, window):
+    model = ViT(
+        dict(embed_dims=32, depth=3, num_heads=4),
+        window_size=window,
+        global_attn_indexes=(1,),
+        out_indices=(0, 2),
+        with_cls_token=True,
+        num_register_tokens=2,
+        layer_scale_init=1.0,
+        final_norm=True,
+    )
+    draw_parameters(model)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    lowered = lower(model, shape)
+    image = torch.randn(1, 3, *shape)
+    with torch.no_grad():
+        for found, expected in zip(lowered(image), model(image), strict=True):
+            assert (found - expected).abs().max() <= 1e-5 * expected.abs().max()
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    with pytest.raises(ValueError, match="fixed to the grid"):
+        lowered(torch.randn(1, 3, shape[0] + 16, shape[1]))
+    with pytest.raises(ValueError, match="evaluation mode"):
+        lower(model.train(), shape)
+
+
+def test_graph_is_static_standard_and_folded(small_bundle):
+    model = onnx.load(small_bundle / "model.onnx")
+    kinds = [node.op_type for node in model.graph.node]
+    assert "Resize" not in kinds and {node.domain for node in model.graph.node} <= {"", "ai.onnx"}
+    assert kinds.count("LayerNormalization") == 5  # two per block and the final one, none decomposed
+    assert [d.dim_value for d in model.graph.input[0].type.tensor_type.shape.dim] == [1, 3, 96, 96]
+    assert [d.dim_value for d in model.graph.output[0].type.tensor_type.shape.dim] == [1, 4, 12, 12]
+    assert sorted(path.name for path in small_bundle.iterdir()) == [
+        "model.json",
+        "model.onnx",
+        "receipt.json",
+        "reference.npz",
+    ]
+
+
+def test_graph_check_names_what_devices_cannot_build():
+    def graph(node, shape=(1, 3)):
+        value = onnx.helper.make_tensor_value_info
+        return onnx.helper.make_model(
+            onnx.helper.make_graph([node], "g", [value("x", 1, shape)], [value("y", 7, (2, 3))]),
+            opset_imports=[onnx.helper.make_opsetid("", 18)],
+        )
+
+    with pytest.raises(ValueError, match="node 'find' is a ai.onnx.NonZero"):
+        check_graph(graph(onnx.helper.make_node("NonZero", ["x"], ["y"], name="find")))
+    with pytest.raises(ValueError, match="tensor 'x' has no static shape"):
+        check_graph(graph(onnx.helper.make_node("NonZero", ["x"], ["y"]), shape=("n", 3)))
+
+
+def test_manifest_says_what_a_device_needs(small_bundle, small_segmenter):
+    manifest = load_manifest(small_bundle)
+    assert manifest.task == "segmentation" and manifest.classes == ("ground", "disc", "square", "triangle")
+    assert manifest.input.color_order == "RGB" and manifest.input.resize == "stretch"
+    assert manifest.input.mean == (123.675, 116.28, 103.53)
+    assert manifest.outputs[0].stride == 8 and manifest.outputs[0].kind == "logits"
+    assert manifest.source["checkpoint"] == "iter_60.pth" and len(manifest.source["checkpoint_sha256"]) == 64
+    manifest.verify(small_bundle, "model.onnx")
+    receipt = json.loads((small_bundle / "receipt.json").read_text())
+    assert {item["runtime"] for item in receipt["parity"]["runtimes"]} == {"onnxruntime", "openvino"}
+    assert all(item["relative_error"]["logits"] <= 1e-4 for item in receipt["parity"]["runtimes"])
+    assert receipt["accuracy"] is None and len(receipt["parity"]["images"]) == 4
+
+
+@pytest.mark.parametrize("runtime", ["onnxruntime", "openvino"])
+def test_device_side_agrees_with_torch_and_mmsegmentation(small_bundle, small_segmenter, runtime):
+    from mmseg.apis import inference_model
+
+    cfg = load_config(small_segmenter.config)
+    model = build_model(cfg)
+    load_trained(model, small_segmenter.checkpoint)
+    model.cfg = cfg
+    predictor = Predictor(small_bundle, runtime=runtime, precision="fp32", threads=2)
+    for path in sorted((small_segmenter.data / "images" / "val").iterdir()):
+        prediction = predictor.predict(path)
+        tensor, _ = predictor.preprocess(read_image(path))
+        with torch.no_grad():
+            expected = model.decode_head(model.backbone(torch.from_numpy(tensor))).numpy()
+        assert relative_error(prediction.outputs["logits"], expected) <= 1e-4
+        mmseg_map = inference_model(model, str(path)).pred_sem_seg.data[0].numpy()
+        assert (prediction.class_map == mmseg_map).mean() >= 0.999
+
+
+def test_reference_holds_real_inputs_and_outputs(small_bundle):
+    reference = load_reference(small_bundle)
+    assert len(reference.inputs) == 2 and reference.inputs[0].shape == (1, 3, 96, 96)
+    assert reference.outputs["model.onnx"]["logits"][0].shape == (1, 4, 12, 12)
+    assert reference.tolerances == {"model.onnx": 1e-3}
+
+
+def test_parity_fails_on_other_weights(small_bundle):
+    manifest = load_manifest(small_bundle)
+    reference = load_reference(small_bundle)
+    expected = [[array * 1.001] for array in reference.outputs["model.onnx"]["logits"]]
+    arguments = (manifest.input, manifest.outputs, 2)
+    with pytest.raises(ParityError, match="output 'logits' of model.onnx on openvino is off by 1.0.e-03"):
+        check_parity(small_bundle / "model.onnx", "openvino", reference.inputs, expected, *arguments)
+    nan = [[np.full_like(array, np.nan)] for array in reference.outputs["model.onnx"]["logits"]]
+    with pytest.raises(ParityError, match="off by nan"):
+        check_parity(small_bundle / "model.onnx", "onnxruntime", reference.inputs, nan, *arguments)
+
+
+def test_backbone_with_pyramid_alone(run_tool, small_segmenter, tmp_path):
+    options = [
+        "--cfg-options",
+        "model.neck=dict(type='vitdense.SimpleFeaturePyramid',in_channels=32,out_channels=32,num_outs=5)",
+        "model.decode_head.in_index=2",
+    ]
+    work = tmp_path / "work"
+    extra = ["train_cfg.max_iters=2", "train_cfg.val_interval=9", "default_hooks.checkpoint.interval=2"]
+    trained = run_tool("tools/train.py", small_segmenter.config, "--work-dir", work, *options, *extra)
+    assert trained.returncode == 0, trained.stderr[-2000:]
+    out = tmp_path / "features"
+    shape = ["--shape", "96", "160", "--num-images", "2", "--task", "features"]
+    result = run_tool("tools/export.py", small_segmenter.config, work / "iter_2.pth", "--out", out, *shape, *options)
+    assert result.returncode == 0, result.stdout + result.stderr
+    manifest = load_manifest(out)
+    assert manifest.task == "features"
+    shapes = [output.shape[1:] for output in manifest.outputs]
+    assert shapes == [(32, 48, 80), (32, 24, 40), (32, 12, 20), (32, 6, 10), (32, 3, 5)]
+    assert [output.stride for output in manifest.outputs] == [2, 4, 8, 16, 32]
+    kinds = [node.op_type for node in onnx.load(out / "model.onnx").graph.node]
+    # The channel LayerNorm is one node too: nine of them stand in the pyramid.
+    assert kinds.count("LayerNormalization") == 5 + 9
+    outputs = (
+        Predictor(out, precision="fp32").predict(next((small_segmenter.data / "images" / "val").iterdir())).outputs
+    )
+    cfg = load_config(small_segmenter.config)
+    cfg.model.neck = dict(type="vitdense.SimpleFeaturePyramid", in_channels=32, out_channels=32, num_outs=5)
+    assert isinstance(build_model(cfg).neck, SimpleFeaturePyramid) and len(outputs) == 5
+
+
+def test_batch(run_tool, small_segmenter, tmp_path):
+    arguments = ["--out", tmp_path / "b", "--shape", "96", "96", "--batch", "2", "--num-images", "1"]
+    result = run_tool("tools/export.py", small_segmenter.config, small_segmenter.checkpoint, *arguments)
+    assert result.returncode == 0, result.stderr
+    assert load_manifest(tmp_path / "b").outputs[0].shape == (2, 4, 12, 12)
+
+
+class TestRefusals:
+    """Nothing appears, and the message says what to do."""
+
+    def export(self, refused, small_segmenter, out, *more, checkpoint=None, **options):
+        checkpoint = checkpoint or small_segmenter.checkpoint
+        return refused("tools/export.py", small_segmenter.config, checkpoint, "--out", out, *more, **options)
+
+    def test_existing_bundle(self, refused, small_segmenter, small_bundle, tmp_path):
+        message = self.export(refused, small_segmenter, small_bundle, "--shape", "96", "96")
+        assert "--overwrite" in message
+        (tmp_path / "notes").mkdir()
+        message = self.export(refused, small_segmenter, tmp_path / "notes", "--shape", "96", "96", "--overwrite")
+        assert "is no bundle" in message
+
+    def test_images(self, refused, small_segmenter, tmp_path):
+        (tmp_path / "empty").mkdir()
+        shape = ["--shape", "96", "96"]
+        out = tmp_path / "out"
+        assert "empty" in self.export(refused, small_segmenter, out, *shape, "--images", tmp_path / "empty")
+        (tmp_path / "bad.jpg").write_bytes(b"not an image")
+        assert "bad.jpg" in self.export(refused, small_segmenter, out, *shape, "--images", tmp_path / "bad.jpg")
+        moved = ["--cfg-options", f"test_dataloader.dataset.data_root={tmp_path}/gone"]
+        assert "--images DIR" in self.export(refused, small_segmenter, out, *shape, *moved)
+        assert not out.exists() and not list(tmp_path.glob(".out*"))
+
+    def test_wrong_weights_and_classes(self, refused, small_segmenter, tmp_path):
+        out, shape = tmp_path / "out", ["--shape", "96", "96"]
+        wrong = tmp_path / "wrong.pth"
+        torch.save({"state_dict": {"conv.weight": torch.zeros(1)}}, wrong)
+        message = self.export(refused, small_segmenter, out, *shape, checkpoint=wrong)
+        assert re.search(r"missing \(\d+\): backbone.blocks.0", message) and "unused (1): conv.weight" in message
+        two = ["--cfg-options", "test_dataloader.dataset.metainfo.classes=('a','b')"]
+        message = self.export(
+            refused, small_segmenter, out, *shape, "--images", small_segmenter.data / "images/val", *two
+        )
+        assert "the model has 4 classes" in message and not out.exists()
+
+    def test_whole_detector_and_sizes(self, refused, small_segmenter, tmp_path):
+        out = tmp_path / "out"
+        assert "--shape must be positive" in self.export(refused, small_segmenter, out, "--shape", "0", "96")
+        assert "argument --task" in self.export(refused, small_segmenter, out, "--shape", "9", "9", "--task", "pose")
