@@ -4,6 +4,8 @@ Importing it registers every component, so that an OpenMMLab config needs only
 ``custom_imports = dict(imports=['vitdense'], allow_failed_imports=False)``.
 """
 
+from importlib.metadata import version
+
 try:
     import mmengine  # noqa: F401
     import torch  # noqa: F401
@@ -15,4 +17,4 @@ except ImportError as error:
 
 from . import checkpoints, engine, models, registry  # noqa: F401
 
-__version__ = "0.1.0.dev0"
+__version__ = version("vitdense")
