@@ -1,6 +1,7 @@
 """How every command of the project ends: an exit code, and one line instead of a traceback for a user's mistake."""
 
 import logging
+import os
 import sys
 from collections.abc import Callable
 from typing import NoReturn
@@ -14,7 +15,7 @@ def run_cli(main: Callable[[], int | None]) -> NoReturn:
 
     A `ValueError`, `ImportError` or `OSError` (a file that is not there, a folder that cannot be written) is the user's
     to mend: its message goes to stderr as ``error: …`` and the exit code is 2. A keyboard interrupt exits with 130.
-    Anything else is a bug and keeps its traceback.
+    Anything else is a bug and keeps its traceback, and with VITDENSE_DEBUG=1 in the environment everything does.
 
     Args:
         main: The command. It parses its own arguments.
@@ -26,6 +27,8 @@ def run_cli(main: Callable[[], int | None]) -> NoReturn:
     try:
         code = main()
     except (ValueError, ImportError, OSError) as error:
+        if os.environ.get("VITDENSE_DEBUG"):
+            raise
         print(f"error: {error}", file=sys.stderr)
         sys.exit(EXIT_USAGE)
     except KeyboardInterrupt:

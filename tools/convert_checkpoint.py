@@ -8,7 +8,6 @@ are those of the config's init_cfg.
 """
 
 import argparse
-import os
 from pathlib import Path
 
 import torch
@@ -27,6 +26,11 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("src", type=Path, metavar="SRC", help="checkpoint to read")
     parser.add_argument("dst", type=Path, metavar="DST", help="checkpoint to write (.pth or .safetensors)")
     parser.add_argument("--config", required=True, help="config that the weights were trained with")
+    parser.add_argument(
+        "--trust-pickle",
+        action="store_true",
+        help="read SRC although that runs whatever code it holds: only for a file that you made yourself",
+    )
     parser.add_argument("--cfg-options", nargs="+", action=DictAction, help="override the config: key=value ...")
     return parser.parse_args()
 
@@ -38,12 +42,12 @@ def main() -> None:
     use_safe_loader()
     cfg = load_config(args.config, args.cfg_options)
     model = build_model(cfg)
-    load_trained(model, args.src)
+    load_trained(model, args.src, trust_pickle=args.trust_pickle)
     if args.dst.suffix == ".pth":
         _save_full(model, cfg, args.dst)
         print(f"Full checkpoint written to {args.dst}")
         return
-    counts = save_delta(model, args.dst, _base_of(cfg), os.path.basename(args.config))
+    counts = save_delta(model, args.dst, _base_of(cfg), dataset_metainfo(cfg).get("classes") or ())
     size = args.dst.stat().st_size / 1e6
     print(
         f"Delta written to {args.dst}: {counts['changed']} tensors, {size:.1f} MB; {counts['from_base']} from the base"
@@ -58,6 +62,8 @@ def _save_full(model: nn.Module, cfg: Config, path: Path) -> None:
 
 def _base_of(cfg: Config) -> str:
     entry = cfg.model.get("backbone", {}).get("init_cfg") or {}
+    if isinstance(entry, list):
+        entry = next((item for item in entry if item.get("type") == "vitdense.Pretrained"), {})
     if entry.get("type") != "vitdense.Pretrained":
         raise ValueError("a delta needs a base: the config's backbone has no init_cfg of type 'vitdense.Pretrained'")
     return str(entry["checkpoint"])

@@ -4,8 +4,6 @@ python tools/demo.py BUNDLE IMAGE... --out DIR [--receipt RECEIPT.json]
 """
 
 import argparse
-import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +18,8 @@ from deploy.draw import add_legend, overlay, side_by_side
 from deploy.files import write_json
 from deploy.io import list_images, read_image, write_image
 from deploy.predict import unique_stems
-from deploy.predictor import Predictor
+from deploy.predictor import Predictor, default_threads
+from vitdense.export.bundle import RECEIPT_FILE
 from vitdense.quant import read_receipt
 
 PANEL_HEIGHT = 480
@@ -32,7 +31,7 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("images", nargs="+", metavar="IMAGE", help="images, or folders of images")
     parser.add_argument("--out", required=True, type=Path, metavar="DIR", help="folder for the pictures")
     parser.add_argument("--receipt", type=Path, help="receipt whose mIoU to quote (default: the bundle's own)")
-    parser.add_argument("--threads", type=int, default=os.cpu_count() or 1, help="CPU threads (default: all)")
+    parser.add_argument("--threads", type=int, default=default_threads(), help="CPU threads (default: all)")
     parser.add_argument("--iterations", type=int, default=15, help="timed runs of each model (default: 15)")
     return parser.parse_args()
 
@@ -40,7 +39,7 @@ def parse_args() -> argparse.Namespace:
 def main() -> None:
     args = parse_args()
     images = list_images(args.images)
-    receipt = json.loads(args.receipt.read_text()) if args.receipt else read_receipt(args.bundle)
+    receipt = read_receipt(args.receipt or args.bundle / RECEIPT_FILE)
     fp32, int8 = (Predictor(args.bundle, precision=precision, threads=args.threads) for precision in ("fp32", "int8"))
     if fp32.manifest.task != "segmentation":
         raise ValueError(f"the demo draws segmentation; this bundle's task is '{fp32.manifest.task}'")
@@ -96,7 +95,7 @@ def summary_table(summary: dict[str, Any], receipt: Path | None) -> Table:
     table.add_row("equal pixels", "", f"{summary['equal_pixels']:.2%}", f"on these {len(summary['photos'])} photos")
     accuracy = summary["accuracy_of_receipt"]
     if accuracy:
-        where = f"shipped receipt, {accuracy['fp32']['images']} other images" if receipt else "this bundle's receipt"
+        where = f"{receipt or 'receipt of this bundle'}, {accuracy['fp32']['images']} other images"
         table.add_row("mIoU", f"{accuracy['fp32']['miou']:.1f}", f"{accuracy['int8']['miou']:.1f}", where)
     else:
         table.add_row("mIoU", "not measured", "not measured", "")

@@ -4,7 +4,6 @@ python tools/evaluate.py BUNDLE CONFIG --runtime openvino|onnxruntime [--precisi
 """
 
 import argparse
-import os
 from dataclasses import asdict
 from pathlib import Path
 
@@ -15,7 +14,8 @@ from rich.table import Table
 
 from deploy.cli import run_cli
 from deploy.files import write_json
-from deploy.predictor import Predictor
+from deploy.predictor import Predictor, default_threads
+from deploy.runtimes import RUNTIMES
 from vitdense.config import load_config
 from vitdense.evaluation import SegmentationScore, evaluate_segmentation
 
@@ -24,9 +24,9 @@ def parse_args() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Score a bundle on the test data of a config")
     parser.add_argument("bundle", type=Path, help="folder that tools/export.py wrote")
     parser.add_argument("config", help="config whose test_dataloader is used")
-    parser.add_argument("--runtime", default="openvino", choices=["openvino", "onnxruntime"])
+    parser.add_argument("--runtime", default="openvino", choices=RUNTIMES)
     parser.add_argument("--precision", choices=["fp32", "int8"], help="default: what the runtime runs best")
-    parser.add_argument("--threads", type=int, default=os.cpu_count() or 1, help="CPU threads (default: all)")
+    parser.add_argument("--threads", type=int, default=default_threads(), help="CPU threads (default: all)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the scores here too")
     parser.add_argument("--cfg-options", nargs="+", action=DictAction, help="override the config: key=value ...")
     return parser.parse_args()

@@ -5,6 +5,7 @@ python tools/export.py CONFIG CHECKPOINT --out BUNDLE --shape H W [--task featur
 
 import argparse
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 from mmengine.config import DictAction
@@ -12,9 +13,11 @@ from rich.console import Console
 from rich.table import Table
 
 from deploy.cli import run_cli
-from vitdense.checkpoints import file_sha256, load_trained, use_safe_loader
+from deploy.files import sha256_of
+from deploy.predictor import default_threads
+from vitdense.checkpoints import Trained, load_trained, use_safe_loader
 from vitdense.config import load_config
-from vitdense.engine.build import build_model
+from vitdense.engine.build import build_model, dataset_metainfo
 from vitdense.export import ExportRequest, Parity, export_bundle, parity_images
 from vitdense.export.bundle import check_destination
 
@@ -34,7 +37,7 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--batch", type=int, default=1, help="images per run (default: 1)")
     parser.add_argument("--images", help="folder of real images for the parity check (default: the config's test data)")
     parser.add_argument("--num-images", type=int, default=8, help="how many of them (default: 8)")
-    parser.add_argument("--threads", type=int, default=os.cpu_count() or 1, help="CPU threads (default: all)")
+    parser.add_argument("--threads", type=int, default=default_threads(), help="CPU threads (default: all)")
     parser.add_argument("--overwrite", action="store_true", help="replace an existing bundle")
     parser.add_argument("--cfg-options", nargs="+", action=DictAction, help="override the config: key=value ...")
     return parser.parse_args()
@@ -49,13 +52,17 @@ def main() -> None:
     check_destination(args.out, args.overwrite)
     cfg = load_config(args.config, args.cfg_options)
     model = build_model(cfg)
-    delta = load_trained(model, args.checkpoint)
+    trained = load_trained(model, args.checkpoint)
+    check_classes(trained, dataset_metainfo(cfg).get("classes"))
     images = parity_images(cfg, args.images, args.num_images)
     source = {
         "config": os.path.basename(args.config),
+        "config_sha256": sha256_of(args.config),
+        "cfg_options": repr(args.cfg_options) if args.cfg_options else None,
         "checkpoint": os.path.basename(args.checkpoint),
-        "checkpoint_sha256": file_sha256(args.checkpoint),
-        **({"base": delta["base"], "base_sha256": delta["base_sha256"]} if delta else {}),
+        "checkpoint_sha256": sha256_of(args.checkpoint),
+        "base": trained.base,
+        "base_sha256": trained.base_sha256,
     }
     console = Console()
     request = ExportRequest(
@@ -67,6 +74,15 @@ def main() -> None:
     for output in manifest.outputs:
         console.print(f"output {output.name}: {list(output.shape)}, stride {output.stride:g}")
     console.print(f"Bundle written to {args.out}")
+
+
+def check_classes(trained: Trained, classes: Sequence[str] | None) -> None:
+    """Raises ValueError if the weights were trained for other classes, or for these in another order."""
+    if trained.classes is not None and classes is not None and trained.classes != tuple(classes):
+        raise ValueError(
+            f"the weights were trained for the classes {list(trained.classes)}, the config's data set names "
+            f"{list(classes)}: every name in the manifest would be wrong"
+        )
 
 
 def parity_table(parities: list[Parity]) -> Table:

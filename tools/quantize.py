@@ -4,7 +4,6 @@ python tools/quantize.py BUNDLE --target openvino --calib DIR [--eval CONFIG] [-
 """
 
 import argparse
-import os
 from pathlib import Path
 
 from mmengine.config import DictAction
@@ -12,6 +11,7 @@ from rich.console import Console
 from rich.progress import track
 
 from deploy.cli import run_cli
+from deploy.predictor import default_threads
 from vitdense.config import load_config
 from vitdense.quant import TARGETS, QuantizeRequest, quantize_openvino
 from vitdense.reports import receipt_table
@@ -27,7 +27,7 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument(
         "--max-drop", type=float, default=0.5, metavar="POINTS", help="most that mIoU may fall, of 100 (default: 0.5)"
     )
-    parser.add_argument("--threads", type=int, default=os.cpu_count() or 1, help="CPU threads (default: all)")
+    parser.add_argument("--threads", type=int, default=default_threads(), help="CPU threads (default: all)")
     parser.add_argument("--cfg-options", nargs="+", action=DictAction, help="override the --eval config: key=value ...")
     return parser.parse_args()
 

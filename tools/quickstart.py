@@ -40,6 +40,8 @@ CALIBRATION = (
     ("matplotlib", "mpl-data/sample_data/grace_hopper.jpg"),
 )
 CROPS_PER_PHOTO = 8
+MARKER = ".vitdense-demo"
+FOLDERS = ("photos", "calibration", "data", "training", "bundle", "pictures")
 
 
 def main() -> None:
@@ -48,10 +50,7 @@ def main() -> None:
     args = parser.parse_args()
     out = args.out.resolve()
     start = time.monotonic()
-    if out.exists():
-        if any(out.iterdir()) and not (out / "photos").is_dir():
-            raise ValueError(f"{out} holds something else than an earlier demo; choose another --out")
-        shutil.rmtree(out)
+    prepare(out)
     gather_photos(out)
     step("1/4 Training: a segmenter on drawn shapes, DINOv2 frozen (a taste of the training half)")
     command("tools/generate_data.py", f"{out}/data/shapes")
@@ -68,11 +67,22 @@ def main() -> None:
     command(
         "tools/export.py", CONFIG, WEIGHTS, "--out", f"{out}/bundle", "--shape", *SHAPE, "--images", f"{out}/photos"
     )
-    step(f"3/4 INT8: calibration on {CROPS_PER_PHOTO} crops each of {len(CALIBRATION)} photos that are not shown")
+    step(f"3/4 INT8: calibration on crops of {len(CALIBRATION)} packaged photos that are not shown")
     command("tools/quantize.py", f"{out}/bundle", "--target", "openvino", "--calib", f"{out}/calibration")
     step("4/4 Look: FP32 beside INT8")
     command("tools/demo.py", f"{out}/bundle", f"{out}/photos", "--out", f"{out}/pictures", "--receipt", RECEIPT)
     print(f"\nDone in {time.monotonic() - start:.0f} s. Everything lies in {out}: look at {out}/pictures")
+
+
+def prepare(out: Path) -> None:
+    """Makes the folder, or clears what an earlier demo made in it and nothing else."""
+    marker = out / MARKER
+    if out.exists() and any(out.iterdir()) and not marker.is_file():
+        raise ValueError(f"{out} holds something else than an earlier demo; choose another --out")
+    out.mkdir(parents=True, exist_ok=True)
+    marker.write_text("Made by tools/quickstart.py, which clears its folders here when it runs again.\n")
+    for folder in FOLDERS:
+        shutil.rmtree(out / folder, ignore_errors=True)
 
 
 def gather_photos(out: Path) -> None:

@@ -7,6 +7,7 @@ import argparse
 import os
 
 from mmengine.config import DictAction
+from mmengine.model import is_model_wrapper
 
 from deploy.cli import run_cli
 from vitdense.checkpoints import load_trained, use_safe_loader
@@ -36,11 +37,14 @@ def main() -> None:
     cfg.launcher = args.launcher
     cfg.work_dir = args.work_dir or cfg.get("work_dir") or default_work_dir(args.config)
     check_dataset_files(cfg, ("test",))
+    # Runner.test() would load these over the checkpoint that was asked for.
+    cfg.load_from, cfg.resume = None, False
     if args.show_dir:
         save_pictures(cfg, args.show_dir)
     runner = build_runner(cfg)
     # MMEngine's own load_from is not strict: a checkpoint of another model would score as noise.
-    load_trained(runner.model, args.checkpoint)
+    model = runner.model.module if is_model_wrapper(runner.model) else runner.model
+    load_trained(model, args.checkpoint)
     if args.out:
         dump_predictions(runner, args.out)
     runner.test()

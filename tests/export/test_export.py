@@ -209,3 +209,26 @@ class TestRefusals:
         out = tmp_path / "out"
         assert "--shape must be positive" in self.export(refused, small_segmenter, out, "--shape", "0", "96")
         assert "argument --task" in self.export(refused, small_segmenter, out, "--shape", "9", "9", "--task", "pose")
+
+
+def test_an_interrupted_swap_keeps_the_old_bundle(tmp_path, monkeypatch):
+    from vitdense.export import bundle
+
+    old, new = tmp_path / "bundle", tmp_path / ".new"
+    for folder, text in ((old, "old"), (new, "new")):
+        folder.mkdir()
+        (folder / "model.json").write_text(text)
+    rename = bundle.os.rename
+
+    def interrupted(source, destination):
+        if source == new:
+            raise KeyboardInterrupt
+        rename(source, destination)
+
+    monkeypatch.setattr(bundle.os, "rename", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        bundle._swap_in(new, old)
+    assert (old / "model.json").read_text() == "old"
+    monkeypatch.undo()
+    bundle._swap_in(new, old)
+    assert (old / "model.json").read_text() == "new" and [path.name for path in tmp_path.iterdir()] == ["bundle"]

@@ -35,7 +35,7 @@ def quantized(small_bundle, small_segmenter, run_tool, tmp_path_factory):
 
 
 def contents(folder):
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
+    return {path.relative_to(folder): path.is_file() and path.read_bytes() for path in folder.rglob("*")}
 
 
 def test_receipt_says_what_int8_costs(quantized, small_segmenter):
@@ -103,7 +103,6 @@ class TestRefusals:
         before = contents(bundle)
         yield
         assert contents(bundle) == before
-        assert not list(bundle.parent.glob(".bundle*"))
 
     def quantize(self, refused, bundle, *arguments):
         return refused("tools/quantize.py", bundle, "--target", "openvino", *arguments)

@@ -19,7 +19,7 @@ TINY_VITDET = [
     "model.roi_head.bbox_head.fc_out_channels=64",
     "model.roi_head.mask_head.in_channels=32",
     "model.roi_head.mask_head.conv_out_channels=32",
-    "model.data_preprocessor.batch_augments.0.size=(320,320)",
+    "model.data_preprocessor.pad_size_divisor=320",
     "train_dataloader.dataset.pipeline.3.scale=(320,320)",
     "train_dataloader.dataset.pipeline.3.ratio_range=(0.8,1.2)",
     "train_dataloader.dataset.pipeline.4.crop_size=(320,320)",
@@ -129,6 +129,28 @@ def test_test_gives_the_number_of_the_evaluation_inside_training(run_tool, small
     assert result.returncode == 0, output[-3000:]
     assert re.search(r"Iter\(test\) \[8/8\].*mIoU: ([\d.]+)", output)[1] == inside
     assert dump.is_file() and list(pictures.rglob("*.png"))
+
+
+def test_test_scores_the_checkpoint_it_is_given_whatever_the_config_loads(run_tool, small_segmenter, tmp_path):
+    inside = re.search(r"Iter\(val\) \[8/8\].*mIoU: ([\d.]+)", small_segmenter.log)[1]
+    zeroed = torch.load(small_segmenter.checkpoint, weights_only=False)
+    zeroed["state_dict"] = {name: torch.zeros_like(value) for name, value in zeroed["state_dict"].items()}
+    torch.save(zeroed, tmp_path / "zeroed.pth")
+    options = ["--work-dir", tmp_path, "--cfg-options", f"load_from={tmp_path}/zeroed.pth"]
+    result = run_tool("tools/test.py", small_segmenter.config, small_segmenter.checkpoint, *options)
+    assert re.search(r"Iter\(test\) \[8/8\].*mIoU: ([\d.]+)", result.stdout + result.stderr)[1] == inside
+
+
+def test_resume_needs_the_state_of_a_training(refused, small_segmenter, tmp_path):
+    weights = tmp_path / "weights.pth"
+    torch.save({"state_dict": {"a": torch.zeros(1)}}, weights)
+    message = refused("tools/train.py", small_segmenter.config, "--resume", weights, "--work-dir", tmp_path)
+    assert "holds weights but no state of a training" in message
+
+
+def test_unknown_argument_in_the_config(refused, small_segmenter, tmp_path):
+    options = ["--work-dir", tmp_path, "--cfg-options", "model.backbone.windows=4"]
+    assert "unexpected keyword argument 'windows'" in refused("tools/train.py", small_segmenter.config, *options)
 
 
 def test_test_refuses_a_checkpoint_of_another_model(refused, small_segmenter, tmp_path):

@@ -1,14 +1,14 @@
 """Reading checkpoints safely and importing pre-trained weights strictly."""
 
-from .loader import file_sha256, read_checkpoint, state_dict_of, use_safe_loader
+from .loader import read_checkpoint, state_dict_of, use_safe_loader
 from .pretrained import load_pretrained
 from .report import ImportReport
 from .resample import resample_patch_kernel
-from .trained import load_trained, save_delta
+from .trained import Trained, load_trained, save_delta
 
 __all__ = [
     "ImportReport",
-    "file_sha256",
+    "Trained",
     "load_pretrained",
     "load_trained",
     "read_checkpoint",

@@ -10,8 +10,8 @@ from __future__ import annotations
 import codecs
 import collections
 import contextlib
-import hashlib
 import pickle
+import struct
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,19 @@ from mmengine.logging import HistoryBuffer
 from mmengine.runner.checkpoint import CheckpointLoader
 
 _PICKLED = (".pth", ".pt", ".bin", ".ckpt")
+# What unpickling noise raises, a truncated file or one that is no checkpoint at all.
+_DAMAGED = (
+    RuntimeError,
+    EOFError,
+    OSError,
+    LookupError,
+    AttributeError,
+    TypeError,
+    AssertionError,
+    ArithmeticError,
+    struct.error,
+)
+DELTA_FORMAT = "vitdense-delta-1"  # format of the metadata of a delta, see trained.py
 
 
 def read_checkpoint(path: str | Path, *, trust_pickle: bool = False) -> dict[str, Any]:
@@ -55,13 +68,11 @@ def read_checkpoint(path: str | Path, *, trust_pickle: bool = False) -> dict[str
     except pickle.UnpicklingError as error:
         raise ValueError(
             f"checkpoint {path} is refused: it needs more than tensors, numbers and MMEngine's log history, and "
-            f"reading it could run code ({_first_reason(error)}). If you made the file yourself, re-save it as "
-            "torch.save({'state_dict': model.state_dict()}, path)"
+            f"reading it could run code ({_first_reason(error)}). If you made the file yourself, make a safe one of it: "
+            "tools/convert_checkpoint.py SRC DST.pth --config CONFIG --trust-pickle"
         ) from None
-    except (RuntimeError, EOFError, OSError, KeyError, AttributeError, TypeError, IndexError) as error:
-        raise ValueError(
-            f"checkpoint {path} cannot be read, it is damaged or incomplete: {_first_reason(error)}"
-        ) from None
+    except _DAMAGED as error:
+        raise ValueError(f"checkpoint {path} is damaged or incomplete: {_first_reason(error)}") from None
     if not isinstance(checkpoint, dict):
         raise ValueError(f"checkpoint {path} holds a {type(checkpoint).__name__}; expected a dict of tensors")
     return checkpoint
@@ -83,12 +94,6 @@ def state_dict_of(checkpoint: dict[str, Any]) -> dict[str, torch.Tensor]:
     return tensors
 
 
-def file_sha256(path: str | Path) -> str:
-    """Hex sha256 of a file."""
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def use_safe_loader() -> None:
     """Makes MMEngine read every checkpoint through :func:`read_checkpoint`, for this process.
 
@@ -100,8 +105,28 @@ def use_safe_loader() -> None:
         CheckpointLoader.register_scheme(prefix, _refuse_address if prefix else _load_from_disk, force=True)
 
 
+def read_metadata(path: str | Path) -> dict[str, str]:
+    """The metadata of a safetensors file.
+
+    Raises:
+        ValueError: The file is damaged.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(str(path), framework="pt") as file:
+            return dict(file.metadata() or {})
+    except SafetensorError as error:
+        raise ValueError(f"checkpoint {path} cannot be read, it is damaged or incomplete: {error}") from None
+
+
 def _load_from_disk(filename: str, map_location: Any) -> dict[str, Any]:
     checkpoint = read_checkpoint(filename)
+    if filename.endswith(".safetensors") and read_metadata(filename).get("format") == DELTA_FORMAT:
+        raise ValueError(
+            f"checkpoint {filename} is a delta: MMEngine would leave the rest of the model at random. Make a full "
+            "checkpoint of it first: python tools/convert_checkpoint.py SRC.safetensors DST.pth --config CONFIG"
+        )
     meta = checkpoint.get("meta")
     if isinstance(meta, dict):
         checkpoint["meta"] = {key: value for key, value in meta.items() if key not in ("cfg", "config")}

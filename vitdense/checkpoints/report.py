@@ -17,7 +17,6 @@ class ImportReport:
         interpolated: Position tables resized, by our name, with old and new grid.
         resampled: Patch kernels changed to another patch size, by our name, with old and new side.
         ignored: Names in the source that are documented as unused.
-        missing: Our names that kept their initial value; empty in a strict import.
     """
 
     source: str
@@ -27,12 +26,10 @@ class ImportReport:
     interpolated: dict[str, str] = field(default_factory=dict)
     resampled: dict[str, str] = field(default_factory=dict)
     ignored: list[str] = field(default_factory=list)
-    missing: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
         parts = [f"{len(self.loaded)} tensors loaded"]
         parts += [f"{name} interpolated {change}" for name, change in self.interpolated.items()]
         parts += [f"{name} resampled {change}" for name, change in self.resampled.items()]
         parts += [f"{len(self.ignored)} ignored"] if self.ignored else []
-        parts += [f"missing: {', '.join(self.missing)}"] if self.missing else []
         return f"{self.source} from {self.origin}: " + "; ".join(parts)

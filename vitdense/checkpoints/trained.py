@@ -1,35 +1,50 @@
 """Trained detectors and segmenters: full checkpoints, and small deltas on a pre-trained backbone.
 
 A delta is a safetensors file with the weights that training changed, in FP16, and in its metadata which pre-trained
-weights it belongs to. MMEngine cannot read it by mistake and leave the backbone at random values.
+weights it belongs to. Under :func:`use_safe_loader` MMEngine refuses it, so it never loads by mistake without its base.
 """
 
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from .loader import read_checkpoint, state_dict_of
+from deploy.files import atomic_write
+
+from .loader import DELTA_FORMAT, read_checkpoint, read_metadata, state_dict_of
 from .pretrained import load_pretrained
 
-_FORMAT = "vitdense-delta-1"
 _BACKBONE = "backbone."
 
 
-def load_trained(model: nn.Module, path: str | Path) -> dict[str, str]:
+@dataclass(frozen=True)
+class Trained:
+    """Where trained weights come from.
+
+    Args:
+        classes: Class names of the data they were trained on; None where the file does not say.
+        base: Pre-trained weights that a delta builds on; None for a full checkpoint.
+        base_sha256: Their hash.
+    """
+
+    classes: tuple[str, ...] | None
+    base: str | None = None
+    base_sha256: str | None = None
+
+
+def load_trained(model: nn.Module, path: str | Path, *, trust_pickle: bool = False) -> Trained:
     """Loads a trained detector or segmenter, strictly.
 
     Args:
         model: Built from the config that the weights were trained with.
         path: A checkpoint of tools/train.py, or a delta.
-
-    Returns:
-        Where the weights come from: for a delta, its metadata (base weights and their sha256 among them).
+        trust_pickle: See :func:`read_checkpoint`. Defaults to False.
 
     Raises:
         FileNotFoundError: No such file.
@@ -37,79 +52,106 @@ def load_trained(model: nn.Module, path: str | Path) -> dict[str, str]:
         ValueError: A damaged or hostile file, or weights that do not fit the model: each is named.
     """
     path = Path(path)
+    checkpoint = read_checkpoint(path, trust_pickle=trust_pickle)
     if path.suffix == ".safetensors":
-        return _load_delta(model, path)
-    tensors = {name.removeprefix("module."): value for name, value in state_dict_of(read_checkpoint(path)).items()}
-    _check_fit(model, tensors, expected_missing=set(), path=path)
+        metadata = read_metadata(path)
+        if metadata.get("format") == DELTA_FORMAT:
+            return _load_delta(model, checkpoint, metadata, path)
+    tensors = {name.removeprefix("module."): value for name, value in state_dict_of(checkpoint).items()}
+    _check_fit(model, tensors, path)
     model.load_state_dict(tensors, strict=True)
-    return {}
+    meta = checkpoint.get("meta")
+    dataset_meta = meta.get("dataset_meta") if isinstance(meta, dict) else None
+    classes = dataset_meta.get("classes") if isinstance(dataset_meta, dict) else None
+    return Trained(tuple(classes) if classes else None)
 
 
-def save_delta(model: nn.Module, path: str | Path, base: str, config: str) -> dict[str, int]:
-    """Writes what training changed against the pre-trained backbone, in FP16.
+def save_delta(model: nn.Module, path: str | Path, base: str, classes: Sequence[str]) -> dict[str, int]:
+    """Writes what training changed against the pre-trained backbone; weights in FP16, statistics of norms in FP32.
 
     Args:
-        model: A trained model whose ``backbone`` is a ViT.
+        model: A trained model whose ``backbone`` is a ViT. It is not changed.
         path: The .safetensors file.
         base: The pre-trained weights, as :func:`load_pretrained` takes them.
-        config: Name of the training config, kept in the metadata.
+        classes: Class names of the training data.
 
     Returns:
         How many tensors were kept and how many are those of the base.
 
     Raises:
-        ValueError: The backbone does not fit the base weights.
+        ValueError: The backbone does not fit the base weights, or a weight is too large for FP16.
     """
     from safetensors.torch import save_file
 
     trained = {name: value.detach().clone() for name, value in model.state_dict().items()}
-    report = load_pretrained(model.backbone, base)
-    pretrained = {_BACKBONE + name: value for name, value in model.backbone.state_dict().items()}
-    model.load_state_dict(trained)
-    same = sorted(name for name, value in pretrained.items() if torch.equal(value, trained[name]))
-    changed = {name: _half(value) for name, value in trained.items() if name not in set(same)}
-    metadata = {"format": _FORMAT, "base": base, "base_sha256": report.sha256 or "", "config": config}
-    temporary = Path(f"{path}.tmp")
-    save_file(changed, temporary, metadata={**metadata, "from_base": json.dumps(same)})
-    os.replace(temporary, path)
+    try:
+        report = load_pretrained(model.get_submodule("backbone"), base)  # type: ignore[arg-type]
+        same = sorted(
+            name
+            for name, value in model.state_dict().items()
+            if name.startswith(_BACKBONE) and torch.equal(value, trained[name])
+        )
+    finally:
+        model.load_state_dict(trained)
+    parameters = {name for name, _ in model.named_parameters()}
+    changed = {name: _stored(name, value, name in parameters) for name, value in trained.items() if name not in same}
+    metadata = {
+        "format": DELTA_FORMAT,
+        "base": base,
+        "base_sha256": report.sha256 or "",
+        "classes": json.dumps(list(classes)),
+        "from_base": json.dumps(same),
+    }
+    with atomic_write(path) as temporary:
+        save_file(changed, temporary, metadata=metadata)
     return {"changed": len(changed), "from_base": len(same)}
 
 
-def _half(value: Tensor) -> Tensor:
-    """FP16 for weights; counters (num_batches_tracked) stay integers."""
-    return value.half().contiguous() if value.is_floating_point() else value.contiguous()
+def _stored(name: str, value: Tensor, is_parameter: bool) -> Tensor:
+    if not is_parameter or not value.is_floating_point():
+        return value.contiguous()
+    half = value.half().contiguous()
+    if not torch.isfinite(half).all():
+        raise ValueError(
+            f"{name} holds values that FP16 cannot: largest magnitude {value.abs().max():.3g}, limit 65504"
+        )
+    return half
 
 
-def _load_delta(model: nn.Module, path: Path) -> dict[str, str]:
-    tensors = read_checkpoint(path)
-    metadata = _metadata(path)
-    if metadata.get("format") != _FORMAT:
-        raise ValueError(f"{path} is no delta of vitdense (format {metadata.get('format')!r}, expected {_FORMAT!r})")
+def _load_delta(model: nn.Module, tensors: Mapping[str, Tensor], metadata: Mapping[str, str], path: Path) -> Trained:
+    base, base_sha256, classes, from_base = _parse(metadata, path)
     backbone = getattr(model, "backbone", None)
     if not isinstance(backbone, nn.Module):
         raise ValueError(f"{path} is a delta on a pre-trained backbone, but the config's model has no backbone")
-    tensors = {name: value.float() if value.is_floating_point() else value for name, value in tensors.items()}
-    _check_fit(model, tensors, expected_missing=set(json.loads(metadata["from_base"])), path=path)
-    report = load_pretrained(backbone, metadata["base"])
-    if report.sha256 != metadata["base_sha256"]:
-        raise ValueError(f"{path} belongs to base weights with sha256 {metadata['base_sha256']}, found {report.sha256}")
-    model.load_state_dict(
-        tensors, strict=False
-    )  # why not strict: the rest was just loaded from the base, see _check_fit
-    return metadata
+    before = {name: value.clone() for name, value in backbone.state_dict().items()}
+    own = model.state_dict()
+    complete = {name: value.to(own[name].dtype) if name in own else value for name, value in tensors.items()}
+    # Only weights of the backbone may come from the base: a head that is missing has to be noticed.
+    complete |= {name: own[name] for name in from_base if name.startswith(_BACKBONE) and name in own}
+    _check_fit(model, complete, path)
+    report = load_pretrained(backbone, base)  # type: ignore[arg-type]
+    if report.sha256 != base_sha256:
+        backbone.load_state_dict(before)
+        raise ValueError(f"{path} belongs to base weights with sha256 {base_sha256}, found {report.sha256} ({base})")
+    complete |= {name: value for name, value in model.state_dict().items() if name in from_base}
+    model.load_state_dict(complete, strict=True)
+    return Trained(classes, base, base_sha256)
 
 
-def _metadata(path: Path) -> dict[str, str]:
-    from safetensors import safe_open
+def _parse(metadata: Mapping[str, str], path: Path) -> tuple[str, str, tuple[str, ...], set[str]]:
+    """Base, its hash, class names and the tensors that come from the base."""
+    try:
+        lists: list[Any] = [json.loads(metadata[key]) for key in ("classes", "from_base")]
+        if not all(isinstance(item, list) and all(isinstance(name, str) for name in item) for item in lists):
+            raise TypeError("classes and from_base must be lists of names")
+        return metadata["base"], metadata["base_sha256"], tuple(lists[0]), set(lists[1])
+    except (KeyError, TypeError, json.JSONDecodeError) as error:
+        raise ValueError(f"{path}: the metadata of the delta are damaged ({error!r}); convert it again") from None
 
-    with safe_open(str(path), framework="pt") as file:
-        return dict(file.metadata() or {})
 
-
-def _check_fit(model: nn.Module, tensors: Mapping[str, Tensor], expected_missing: set[str], path: Path) -> None:
+def _check_fit(model: nn.Module, tensors: Mapping[str, Tensor], path: Path) -> None:
     expected = model.state_dict()
-    missing = sorted(set(expected) - set(tensors) - expected_missing)
-    unused = sorted((set(tensors) | expected_missing) - set(expected))
+    missing, unused = sorted(set(expected) - set(tensors)), sorted(set(tensors) - set(expected))
     shapes = [
         f"{name} is {tuple(tensors[name].shape)} in the file, {tuple(expected[name].shape)} in the model"
         for name in sorted(set(tensors) & set(expected))

@@ -65,21 +65,26 @@ def _datasets(entry: Any, path: str) -> Iterator[tuple[str, Any]]:
 
 
 def _files(entry: Any) -> Iterator[Path]:
+    if "://" in str(entry.get("data_root")):
+        return  # an object store; MMEngine's file backend reads it
     root = Path(entry.get("data_root") or "")
     for key in _FILE_KEYS:
         if entry.get(key):
             yield root / entry[key]
     for prefix in (entry.get("data_prefix") or {}).values():
-        yield root / prefix
+        if prefix is not None:
+            yield root / prefix
 
 
 def _message(path: str, entry: Any, missing: list[str]) -> str:
     kind = str(entry.get("type", "")).rsplit(".", 1)[-1]
-    root = str(entry.get("data_root") or Path(missing[0]).parent).rstrip("/")
+    option = f"{path}.data_root=/path/to/data" if "dataset" in path else f"{path}.ann_file=/path/to/annotations.json"
+    # An evaluator names one file: <root>/annotations/<file>.
+    root = str(entry.get("data_root") or Path(missing[0]).parent.parent).rstrip("/")
     text = f"the data of {path} ({kind}) are not there: {', '.join(missing)} (looked for in {Path(root).resolve()})."
     if kind in _LAYOUTS:
         text += f"\nExpected layout:{_LAYOUTS[kind].format(root=root)}"
     return text + (
         "\nPut (or link) the data there, set the environment variable VITDENSE_DATA to the folder that holds "
-        f"{Path(root).name}/, or override the paths, e.g. --cfg-options {path}.data_root=/path/to/data"
+        f"{Path(root).name}/, or override the paths, e.g. --cfg-options {option}"
     )

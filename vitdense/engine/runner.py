@@ -12,6 +12,8 @@ from mmengine.evaluator import DumpResults
 from mmengine.registry import RUNNERS
 from mmengine.runner import Runner
 
+from ..checkpoints import read_checkpoint
+
 
 def enable_amp(cfg: Config) -> None:
     """Switches the optimizer wrapper to mixed precision with dynamic loss scaling.
@@ -39,11 +41,22 @@ def enable_auto_scale_lr(cfg: Config) -> None:
 
 
 def set_resume(cfg: Config, resume: str | None) -> None:
-    """``--resume`` as in MMDetection: 'auto' takes the latest checkpoint of the work dir, else a checkpoint's path."""
+    """``--resume`` as in MMDetection: 'auto' takes the latest checkpoint of the work dir, else a checkpoint's path.
+
+    Raises:
+        ValueError: The file is no checkpoint of a training.
+    """
     if resume is None:
         return
     cfg.resume = True
     cfg.load_from = None if resume == "auto" else resume
+    if cfg.load_from is not None:
+        meta = read_checkpoint(cfg.load_from).get("meta")
+        if not isinstance(meta, dict) or not {"epoch", "iter"} <= set(meta):
+            raise ValueError(
+                f"--resume {resume}: the file holds weights but no state of a training; start from it with "
+                f"--cfg-options load_from={resume}"
+            )
 
 
 def build_runner(cfg: Config) -> Runner:
@@ -51,11 +64,17 @@ def build_runner(cfg: Config) -> Runner:
 
     MMEngine's ``init_dist`` calls torch.cuda.set_device whatever the backend, so on a machine without CUDA the process
     group is made here, with gloo, before the Runner looks for one.
+
+    Raises:
+        ValueError: The config names a type or an argument that does not exist.
     """
     if cfg.launcher == "pytorch" and not torch.cuda.is_available() and not is_distributed():
         os.environ.setdefault("LOCAL_RANK", "0")
         torch.distributed.init_process_group(backend="gloo")
-    return RUNNERS.build(cfg) if "runner_type" in cfg else Runner.from_cfg(cfg)
+    try:
+        return RUNNERS.build(cfg) if "runner_type" in cfg else Runner.from_cfg(cfg)
+    except (KeyError, TypeError) as error:  # an unknown type or argument; MMEngine's message names it
+        raise ValueError(f"this config cannot be built: {error} (VITDENSE_DEBUG=1 shows where)") from error
 
 
 def save_pictures(cfg: Config, folder: str) -> None:

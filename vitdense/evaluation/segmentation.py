@@ -13,6 +13,7 @@ import torch
 from mmengine.config import Config
 from mmengine.registry import TRANSFORMS
 
+from deploy.files import sha256_of
 from deploy.predictor import Predictor
 
 from ..engine.build import build_test_dataset
@@ -83,7 +84,8 @@ def evaluate_segmentation(
         A score per predictor, and with two or more the share of pixels on which the first two agree.
 
     Raises:
-        ValueError: The classes of the data differ from those of the bundle.
+        ValueError: The classes of the data differ from those of the bundle, an image was calibrated on, or a mask does
+            not fit its image or the classes.
     """
     data = SegmentationData(cfg)
     classes = list(data.classes)
@@ -94,17 +96,41 @@ def evaluate_segmentation(
                 f"the test data of the config {len(classes)}: {classes}"
             )
     paths = data.paths()
+    for predictor in predictors:
+        refuse_calibrated(predictor, paths)
     confusions = [np.zeros((len(classes), len(classes)), np.int64) for _ in predictors]
     equal = total = 0
     for index in progress(range(len(paths))):
         truth = data.truth(index)
         maps = [_class_map(predictor, paths[index]) for predictor in predictors]
+        _check_truth(truth, maps[0].shape, len(classes), paths[index])
         for confusion, found in zip(confusions, maps, strict=True):
             confusion += confusion_matrix(truth, found, len(classes))
         if len(maps) > 1:
             equal, total = equal + int((maps[0] == maps[1]).sum()), total + maps[0].size
     scores = [score_of(confusion, classes, len(paths)) for confusion in confusions]
     return scores, equal / total if total else None
+
+
+def refuse_calibrated(predictor: Predictor, paths: Sequence[Path]) -> None:
+    """Raises ValueError if the model file was calibrated on one of these images: its score would flatter."""
+    record = predictor.manifest.calibration.get(predictor.filename) or {}
+    hashes = set(record.get("sha256", ()))
+    shared = [path for path in paths if sha256_of(path) in hashes] if hashes else []
+    if shared:
+        raise ValueError(
+            f"{predictor.filename} was calibrated on {len(shared)} of the {len(paths)} images to score (by sha256), "
+            f"e.g. {shared[0]}; score on other images, or calibrate on others"
+        )
+
+
+def _check_truth(truth: ClassMap, size: tuple[int, ...], num_classes: int, path: Path) -> None:
+    if truth.shape != size:
+        raise ValueError(f"the mask of {path} is {truth.shape}, the image {size}")
+    labels = np.unique(truth)
+    unknown = labels[(labels >= num_classes) & (labels != _IGNORED)]
+    if unknown.size:
+        raise ValueError(f"the mask of {path} holds the labels {unknown.tolist()}; there are {num_classes} classes")
 
 
 def confusion_matrix(truth: ClassMap, found: ClassMap, num_classes: int) -> npt.NDArray[np.int64]:

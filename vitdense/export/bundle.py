@@ -25,6 +25,7 @@ from deploy.runtimes import create_runtime
 from deploy.specs import FileSpec
 
 from ..engine.build import dataset_metainfo
+from ..models import ViT
 from .lowering import lower
 from .onnx_export import OPSET, export_onnx
 from .parity import Array, Parity, check_parity, eager_outputs, installed_runtimes
@@ -82,6 +83,7 @@ def export_bundle(model: nn.Module, cfg: Config, request: ExportRequest) -> tupl
     check_destination(request.out, request.overwrite)
     model = model.eval().cpu()
     graph = wrap(model, request.task).eval()
+    patch_size = next(module.patch_size for module in model.modules() if isinstance(module, ViT))
     request.out.parent.mkdir(parents=True, exist_ok=True)
     work = Path(tempfile.mkdtemp(prefix=f".{request.out.name}.", dir=request.out.parent))
     try:
@@ -94,7 +96,9 @@ def export_bundle(model: nn.Module, cfg: Config, request: ExportRequest) -> tupl
         if request.batch > 1:
             tensors = [_repeat(tensor, request.batch) for tensor in tensors]
         expected = eager_outputs(graph, tensors)
-        outputs = output_specs(graph.outputs(len(names)), [array.shape for array in expected[0]], request.shape)
+        outputs = output_specs(
+            graph.outputs(len(names)), [array.shape for array in expected[0]], request.shape, patch_size
+        )
         parities = [
             check_parity(work / MODEL_FILE, name, tensors, expected, spec, outputs, request.threads)
             for name in installed_runtimes()
@@ -181,11 +185,17 @@ def _receipt(manifest: Manifest, parities: Sequence[Parity], request: ExportRequ
 
 def _swap_in(work: Path, out: Path) -> None:
     """Moves the finished folder to its place; an older bundle is removed only after the new one stands there."""
-    os.chmod(work, 0o755)  # mkdtemp makes it private
-    old = None
-    if out.exists():
-        old = out.with_name(f".{out.name}.old-{os.getpid()}")
-        os.rename(out, old)
-    os.rename(work, out)
-    if old is not None:
-        shutil.rmtree(old)
+    umask = os.umask(0)
+    os.umask(umask)
+    os.chmod(work, 0o777 & ~umask)  # mkdtemp makes it private
+    if not out.exists():
+        os.rename(work, out)
+        return
+    old = out.with_name(f".{out.name}.old-{os.getpid()}")
+    os.rename(out, old)
+    try:
+        os.rename(work, out)
+    except BaseException:
+        os.rename(old, out)
+        raise
+    shutil.rmtree(old, ignore_errors=True)

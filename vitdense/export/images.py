@@ -33,5 +33,7 @@ def parity_images(cfg: Config, folder: str | None, count: int) -> list[Path]:
                 f"--images DIR. ({str(error).splitlines()[0]})"
             ) from None
         images = [Path(dataset.get_data_info(index)["img_path"]) for index in range(len(dataset))]
+        if not images:
+            raise ValueError("the test data of the config hold no image; give a folder with --images DIR")
     step = max(len(images) / count, 1.0)
     return [images[int(index * step)] for index in range(min(count, len(images)))]

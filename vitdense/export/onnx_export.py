@@ -12,7 +12,7 @@ import torch
 from .wrappers import Graph
 
 OPSET = 18  # LayerNormalization came with 17; TensorRT 10 reads up to 20
-# Operators whose output shape depends on the data, control flow, and the cubic resize that folding must have removed.
+# Operators whose output shape depends on the data, and control flow. A cubic Resize is refused too: folding removes it.
 _FORBIDDEN = ("NonZero", "NonMaxSuppression", "RoiAlign", "Loop", "If", "Scan")
 
 

@@ -13,6 +13,8 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
+from deploy.postprocess import segmentation_map
+from deploy.preprocess import Geometry
 from deploy.reference import relative_error
 from deploy.runtimes import create_runtime
 from deploy.specs import InputSpec, OutputSpec
@@ -34,7 +36,7 @@ class Parity:
         runtime: Its name.
         images: Number of real images compared.
         relative_error: Largest ``max|a - b| / max|b|`` by output name, b being torch's.
-        argmax_agreement: Smallest share of equal argmax over an image; None without logits.
+        argmax_agreement: Smallest share of pixels of an image with equal argmax; None without logits.
     """
 
     runtime: str
@@ -93,7 +95,7 @@ def check_parity(
         for output, reference in zip(outputs, references, strict=True):
             errors[output.name] = _worse(errors[output.name], relative_error(found[output.name], reference))
             if output.kind == "logits":
-                equal = float((found[output.name].argmax(1) == reference.argmax(1)).mean())
+                equal = _equal_pixels(found[output.name], reference, spec.size)
                 agreement = equal if agreement is None else min(agreement, equal)
     for name, error in errors.items():
         if not error <= RELATIVE_ERROR:
@@ -107,6 +109,13 @@ def check_parity(
             f"{ARGMAX_AGREEMENT:.1%}; no bundle was written"
         )
     return Parity(runtime_name, len(tensors), errors, agreement)
+
+
+def _equal_pixels(found: Array, reference: Array, size: tuple[int, int]) -> float:
+    """Share of the input's pixels with the same class, the logits enlarged as on the device."""
+    whole = Geometry(size, size)
+    pairs = zip(found, reference, strict=True)
+    return float(np.mean([segmentation_map(a, whole, size) == segmentation_map(b, whole, size) for a, b in pairs]))
 
 
 def _worse(first: float, second: float) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,6 +11,8 @@ from mmengine.config import Config
 from deploy.specs import InputSpec, OutputSpec
 
 from .wrappers import GraphOutput
+
+_HARMLESS = {"LoadImageFromFile", "LoadAnnotations", "PackSegInputs", "PackDetInputs"}
 
 
 def input_spec(cfg: Config, shape: tuple[int, int], batch: int = 1) -> InputSpec:
@@ -21,14 +24,12 @@ def input_spec(cfg: Config, shape: tuple[int, int], batch: int = 1) -> InputSpec
         batch: Images per run. Defaults to 1.
 
     Raises:
-        ValueError: The config has no normalisation or no Resize in its test pipeline.
+        ValueError: The config has no normalisation, or its test pipeline does what the device does not.
     """
     preprocessor = cfg.model.get("data_preprocessor") or cfg.get("data_preprocessor") or {}
     if preprocessor.get("mean") is None or preprocessor.get("std") is None:
         raise ValueError("model.data_preprocessor needs mean and std, so that the manifest can say how to normalise")
-    resize = next((step for step in _test_pipeline(cfg) if step["type"] == "Resize"), None)
-    if resize is None:
-        raise ValueError("the test pipeline has no Resize, so it is not known how an image becomes the static shape")
+    resize = _resize_step(_test_pipeline(cfg))
     pad_value = preprocessor.get("pad_val", preprocessor.get("pad_value", 0))
     return InputSpec(
         name="image",
@@ -43,8 +44,25 @@ def input_spec(cfg: Config, shape: tuple[int, int], batch: int = 1) -> InputSpec
     )
 
 
+def _resize_step(pipeline: Sequence[Any]) -> Any:
+    """The one Resize of a test pipeline; every other step must be one that leaves the pixels alone."""
+    steps = {str(step["type"]).rsplit(".", 1)[-1]: step for step in pipeline}
+    unknown = sorted(set(steps) - _HARMLESS - {"Resize"})
+    if unknown:
+        raise ValueError(
+            f"the test pipeline has {unknown}, which the device does not do; it knows Resize, and padding and "
+            "normalising as model.data_preprocessor says"
+        )
+    resize = steps.get("Resize")
+    if resize is None:
+        raise ValueError("the test pipeline has no Resize, so it is not known how an image becomes the static shape")
+    if resize.get("interpolation", "bilinear") != "bilinear" or resize.get("backend", "cv2") != "cv2":
+        raise ValueError(f"the Resize of the test pipeline must be bilinear with cv2, it is {dict(resize)}")
+    return resize
+
+
 def output_specs(
-    outputs: Sequence[GraphOutput], shapes: Sequence[Sequence[int]], input_shape: tuple[int, int]
+    outputs: Sequence[GraphOutput], shapes: Sequence[Sequence[int]], input_shape: tuple[int, int], patch_size: int
 ) -> tuple[OutputSpec, ...]:
     """Describes the outputs of a graph.
 
@@ -52,6 +70,7 @@ def output_specs(
         outputs: Their names and meanings.
         shapes: Their shapes, (N, C, h, w) each.
         input_shape: (H, W) of the input in pixels.
+        patch_size: Of the backbone; the stride of a map is it times a power of two, also where sizes were rounded.
     """
     return tuple(
         OutputSpec(
@@ -59,7 +78,7 @@ def output_specs(
             shape=tuple(shape),
             dtype="float32",
             kind=output.kind,
-            stride=input_shape[0] / shape[2],
+            stride=patch_size * 2.0 ** round(math.log2(input_shape[0] / shape[2] / patch_size)),
             meaning=output.meaning,
         )
         for output, shape in zip(outputs, shapes, strict=True)

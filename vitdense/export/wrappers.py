@@ -9,7 +9,13 @@ from torch import Tensor, nn
 
 @dataclass(frozen=True)
 class GraphOutput:
-    """Name and meaning of one output of the graph."""
+    """One output of the graph.
+
+    Args:
+        name: In the graph.
+        kind: 'logits' or 'feature'.
+        meaning: For the reader of the manifest.
+    """
 
     name: str
     kind: str
@@ -94,4 +100,18 @@ def wrap(model: nn.Module, task: str) -> Graph:
             f"a {type(model).__name__} is no segmenter with one decode head; whole detectors cannot be exported yet. "
             "Export backbone and pyramid with --task features"
         )
+    _check_segmenter(model)
     return SegmenterGraph(model)
+
+
+def _check_segmenter(model: nn.Module) -> None:
+    """Refuses what the host's postprocessing does not do: it would give another result than the model does."""
+    head, test_cfg = model.decode_head, getattr(model, "test_cfg", None) or {}
+    if not isinstance(head, nn.Module) or isinstance(head, nn.ModuleList):
+        raise ValueError(f"a {type(model).__name__} has several decode heads; only one can be exported")
+    if getattr(head, "align_corners", False):
+        raise ValueError("decode_head.align_corners=True: the host resizes logits with align_corners=False; train so")
+    if test_cfg.get("mode", "whole") != "whole":
+        raise ValueError(f"test_cfg.mode='{test_cfg['mode']}': a static graph sees the whole image; use mode='whole'")
+    if getattr(head, "out_channels", 2) < 2:
+        raise ValueError("decode_head.out_channels=1 (a sigmoid with a threshold): train with one channel per class")

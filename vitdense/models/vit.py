@@ -249,12 +249,14 @@ class ViT(BaseModule):
         tokens, layout = self.embed(x)
         maps: dict[int, Tensor] = {}
         for i, block in enumerate(self.blocks):
-            if self.with_cp and self.training and tokens.requires_grad:
+            if self.with_cp and self.training and i >= self.frozen_stages:
                 tokens = checkpoint(block, tokens, layout, use_reentrant=False)
             else:
                 tokens = block(tokens, layout)
             if i in self.out_indices:
                 maps[i] = self.to_map(tokens, layout)
+            if len(maps) == len(set(self.out_indices)):
+                break
         return tuple(maps[i] for i in self.out_indices)
 
 

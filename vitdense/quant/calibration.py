@@ -23,8 +23,14 @@ class CalibrationSet:
     sha256: tuple[str, ...]
 
 
-def collect_calibration(folders: Sequence[str], limit: int, minimum: int) -> CalibrationSet:
-    """Lists the calibration images, evenly spaced when there are more than ``limit``; copies of one image count once.
+def collect_calibration(folders: Sequence[str], limit: int, minimum: int, spare: int = 0) -> CalibrationSet:
+    """Lists the calibration images, evenly spaced when there are more than needed; copies of one image count once.
+
+    Args:
+        folders: Folders or files.
+        limit: Most images to calibrate on.
+        minimum: Fewest that are accepted.
+        spare: More images to take where there are more. Defaults to 0.
 
     Raises:
         ValueError: Fewer than ``minimum`` different images.
@@ -40,8 +46,8 @@ def collect_calibration(folders: Sequence[str], limit: int, minimum: int) -> Cal
             "give images like those the model will see (a few hundred are better)"
         )
     items = list(unique.items())
-    step = max(len(items) / limit, 1.0)
-    chosen = [items[int(index * step)] for index in range(min(limit, len(items)))]
+    count = min(limit + spare, len(items))
+    chosen = [items[int(index * len(items) / count)] for index in range(count)]
     return CalibrationSet(tuple(path for _, path in chosen), tuple(digest for digest, _ in chosen))
 
 

@@ -80,6 +80,9 @@ def quantize_openvino(
     """
     manifest = load_manifest(request.bundle)
     manifest.verify(request.bundle, MODEL_FILE)
+    receipt, reference = read_receipt(request.bundle / RECEIPT_FILE), load_reference(request.bundle)
+    if manifest.input.shape[0] != 1:
+        raise ValueError(f"the bundle takes {manifest.input.shape[0]} images at once; export it with --batch 1")
     if cfg is not None and manifest.task != "segmentation":
         raise ValueError(
             f"--eval scores segmenters; this bundle's task is '{manifest.task}': quantize it without --eval"
@@ -87,12 +90,12 @@ def quantize_openvino(
     calibration, held_out = _split(request, cfg)
     if cfg is not None:
         refuse_overlap(calibration, SegmentationData(cfg).paths())
-    work = Path(tempfile.mkdtemp(prefix=f".{request.bundle.name}.", dir=request.bundle.resolve().parent))
+    work = Path(tempfile.mkdtemp(prefix=".quantize.", dir=request.bundle))
     try:
         say(f"Quantizing with {len(calibration.paths)} calibration images")
         preprocess = Preprocessor(manifest.input)
         tensors = [preprocess(read_image(path))[0] for path in calibration.paths]
-        os.link(request.bundle / MODEL_FILE, work / MODEL_FILE)
+        shutil.copyfile(request.bundle / MODEL_FILE, work / MODEL_FILE)
         quantize_onnx(work / MODEL_FILE, work / OPENVINO_FILE, manifest.input.name, tensors, request.recipe)
         staged = _with_int8(manifest, work, calibration, request)
         save_manifest(work, staged)
@@ -100,8 +103,7 @@ def quantize_openvino(
             Predictor(work, runtime="openvino", precision=precision, threads=request.threads)
             for precision in ("fp32", "int8")
         )
-        reference = _extend_reference(load_reference(request.bundle), int8)
-        receipt = read_receipt(request.bundle)
+        reference = _extend_reference(reference, int8)
         receipt["size_bytes"] = {name: spec.bytes for name, spec in staged.files.items()}
         if cfg is None:
             receipt["agreement"] = (
@@ -121,9 +123,10 @@ def quantize_openvino(
 
 def _split(request: QuantizeRequest, cfg: Config | None) -> tuple[CalibrationSet, tuple[Path, ...]]:
     """Calibration images, and without an evaluation a few others on which agreement is measured."""
+    spare = 0 if cfg is not None else _HELD_OUT
+    pool = collect_calibration(request.calibration, request.limit, request.recipe.min_images, spare)
     if cfg is not None:
-        return collect_calibration(request.calibration, request.limit, request.recipe.min_images), ()
-    pool = collect_calibration(request.calibration, request.limit + _HELD_OUT, request.recipe.min_images)
+        return pool, ()
     spare = min(_HELD_OUT, max(len(pool.paths) - request.recipe.min_images, 0))
     if not spare:
         return pool, ()
@@ -142,12 +145,12 @@ def _with_int8(manifest: Manifest, work: Path, calibration: CalibrationSet, requ
         "images": len(calibration.paths),
         "sha256": list(calibration.sha256),
         "made": now(),
+        "tools": tool_versions(),
     }
     return replace(
         manifest,
         files={**manifest.files, OPENVINO_FILE: file_spec(work / OPENVINO_FILE, "int8", "openvino")},
         calibration={**manifest.calibration, OPENVINO_FILE: record},
-        tools={**manifest.tools, **tool_versions()},
     )
 
 
@@ -165,8 +168,8 @@ def _scored(fp32: Predictor, int8: Predictor, cfg: Config, max_drop: float, prog
             "measured": now(),
             "data": {key: data[key] for key in ("type", "data_prefix", "ann_file") if data.get(key)},
             "runtime": fp32.runtime.describe(),
-            "fp32": _score_dict(scores[0]),
-            "int8": _score_dict(scores[1]),
+            "fp32": _score_dict(scores[0], fp32),
+            "int8": _score_dict(scores[1], int8),
             "drop_points": round(drop, 4),
             "max_drop_points": max_drop,
         },
@@ -174,8 +177,8 @@ def _scored(fp32: Predictor, int8: Predictor, cfg: Config, max_drop: float, prog
     }
 
 
-def _score_dict(score: SegmentationScore) -> dict[str, Any]:
-    values = asdict(score)
+def _score_dict(score: SegmentationScore, predictor: Predictor) -> dict[str, Any]:
+    values = {**asdict(score), "sha256": predictor.manifest.files[predictor.filename].sha256}
     values["iou"] = {name: None if value != value else round(value, 2) for name, value in score.iou.items()}
     return values
 
@@ -187,6 +190,7 @@ def _agreement_record(
     on = "images of the calibration folder that were left out of calibration" if held_out else "the calibration images"
     return {
         "pixels_equal": pixel_agreement(fp32, int8, paths),
+        "sha256": int8.manifest.files[int8.filename].sha256,
         "images": len(paths),
         "on": on,
         "note": "accuracy was not measured: no --eval",
@@ -217,12 +221,12 @@ def _extend_reference(reference: Reference, int8: Predictor) -> Reference:
 
 
 def _publish(work: Path, bundle: Path, manifest: Manifest, reference: Reference, receipt: dict[str, Any]) -> None:
-    """Moves the new file in; the manifest comes last, so that an interrupted run leaves the bundle it found.
+    """Moves the new file in; the manifest comes last, and until it stands there the new file is not part of the bundle.
 
-    An INT8 file of an earlier run is replaced a moment before the manifest: should the machine stop in between, the
-    hash check refuses it and a second run mends it.
+    Where an INT8 file of an earlier run is replaced and the machine stops in between, the hash check refuses the file
+    and a second run mends it; receipt figures carry the hash of the file that they belong to.
     """
     save_reference(bundle, reference)
+    write_json(bundle / RECEIPT_FILE, receipt)
     os.replace(work / OPENVINO_FILE, bundle / OPENVINO_FILE)
     save_manifest(bundle, manifest)
-    write_json(bundle / RECEIPT_FILE, receipt)

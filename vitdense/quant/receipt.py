@@ -6,23 +6,20 @@ import json
 from pathlib import Path
 from typing import Any
 
-from ..export.bundle import RECEIPT_FILE
 
-
-def read_receipt(bundle: Path) -> dict[str, Any]:
-    """Reads a bundle's receipt.
+def read_receipt(path: Path) -> dict[str, Any]:
+    """Reads a receipt file.
 
     Raises:
         ValueError: It is damaged.
         FileNotFoundError: There is none.
     """
-    path = bundle / RECEIPT_FILE
     if not path.is_file():
-        raise FileNotFoundError(f"the bundle has no {RECEIPT_FILE}; export it again")
+        raise FileNotFoundError(f"there is no receipt {path}; export the bundle again")
     try:
         receipt = json.loads(path.read_text(encoding="utf-8"))
     except json.JSONDecodeError as error:
         raise ValueError(f"{path} is damaged ({error}); export the bundle again") from None
-    if not isinstance(receipt, dict):
-        raise ValueError(f"{path} holds a {type(receipt).__name__}, expected an object; export the bundle again")
+    if not isinstance(receipt, dict) or not {"parity", "accuracy", "latency"} <= set(receipt):
+        raise ValueError(f"{path} is no receipt of a bundle; export the bundle again")
     return receipt

@@ -9,8 +9,9 @@ model = dict(
         mean=[123.675, 116.28, 103.53],
         std=[58.395, 57.12, 57.375],
         bgr_to_rgb=True,
+        # After normalising, in training and in testing: images of at most 1024 become 1024 x 1024.
+        pad_size_divisor=1024,
         pad_mask=True,
-        batch_augments=[dict(type="BatchFixedSizePad", size=(1024, 1024), img_pad_value=0, pad_mask=True)],
     ),
     backbone=dict(type="vitdense.ViT", window_size=14),
     neck=dict(type="vitdense.SimpleFeaturePyramid", in_channels=768, out_channels=256, num_outs=5),

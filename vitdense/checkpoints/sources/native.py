@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
-from .base import ConvertedWeights, Source, square_grid
+from .base import ConvertedWeights, Source
 
 _PREFIX = "backbone."
 
@@ -24,10 +24,7 @@ def convert(state: Mapping[str, Tensor]) -> ConvertedWeights:
     if _PREFIX + "patch_embed.proj.weight" in state:
         ignored = sorted(key for key in state if not key.startswith(_PREFIX))
         state = {key.removeprefix(_PREFIX): value for key, value in state.items() if key.startswith(_PREFIX)}
-    grid = None
-    if "pos_embed.weight" in state:
-        grid = square_grid(state["pos_embed.weight"].shape[1] - int("cls_token" in state), "pos_embed.weight")
-    return ConvertedWeights(dict(state), grid, ignored)
+    return ConvertedWeights(dict(state), position_grid=None, ignored=ignored)
 
 
 SOURCE = Source("vitdense", "a ViT of this project, bare or inside a trained model", matches, convert)

@@ -1,0 +1,115 @@
+"""Deltas on pre-trained weights: exact, complete, and of no use to whom they do not fit."""
+
+import json
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import nn
+
+from vitdense.checkpoints import load_trained, read_checkpoint, save_delta, use_safe_loader
+from vitdense.checkpoints.loader import read_metadata
+from vitdense.models import ViT
+
+
+class Segmenter(nn.Module):
+    def __init__(self, classes=3):
+        super().__init__()
+        self.backbone = ViT(dict(embed_dims=16, depth=2, num_heads=2), pretrain_img_size=64)
+        self.head = nn.Conv2d(16, classes, 1)
+        self.bn = nn.BatchNorm2d(classes)
+
+
+@pytest.fixture
+def trained(tmp_path):
+    """A base, a model that changed its second block and its head, and the delta."""
+    base = tmp_path / "base.pth"
+    torch.save(ViT(dict(embed_dims=16, depth=2, num_heads=2), pretrain_img_size=64).state_dict(), base)
+    model = Segmenter()
+    model.backbone.load_state_dict(torch.load(base))
+    with torch.no_grad():
+        for parameter in [*model.backbone.blocks[1].parameters(), *model.head.parameters()]:
+            parameter.add_(torch.randn_like(parameter))
+        model.bn.running_var.fill_(1e-9)  # FP16 would make it 0
+    delta = tmp_path / "delta.safetensors"
+    counts = save_delta(model, delta, str(base), ("a", "b", "c"))
+    return model, delta, base, counts
+
+
+def test_there_and_back(trained):
+    model, delta, base, counts = trained
+    found = Segmenter()
+    origin = load_trained(found, delta)
+    assert origin.classes == ("a", "b", "c") and origin.base == str(base)
+    assert counts["from_base"] == sum(name.startswith("blocks.0") for name in model.backbone.state_dict()) + 3
+    for name, value in model.state_dict().items():
+        other = found.state_dict()[name]
+        if name.startswith(("backbone.blocks.1", "head", "bn.weight", "bn.bias")):
+            assert torch.equal(other, value.half().float()), name
+        else:
+            assert torch.equal(other, value), name
+
+
+def test_the_model_that_is_saved_stays_as_it_is(trained, tmp_path):
+    model, _, base, _ = trained
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    save_delta(model, tmp_path / "again.safetensors", str(base), ())
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    model.head.weight.data[0] = 1e6
+    with pytest.raises(ValueError, match="head.weight holds values that FP16 cannot"):
+        save_delta(model, tmp_path / "large.safetensors", str(base), ())
+    assert not list(tmp_path.glob("large*"))
+
+
+def rewrite(delta, **changes):
+    metadata = {**read_metadata(delta), **changes}
+    save_file(
+        read_checkpoint(delta), delta, metadata={key: value for key, value in metadata.items() if value is not None}
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (dict(base_sha256="0" * 64), "belongs to base weights with sha256 0000"),
+        (dict(from_base=None), "the metadata of the delta are damaged"),
+        (dict(from_base="3"), "the metadata of the delta are damaged"),
+        (dict(classes="{"), "the metadata of the delta are damaged"),
+    ],
+)
+def test_damaged_metadata(trained, changes, message):
+    _, delta, _, _ = trained
+    rewrite(delta, **changes)
+    model = Segmenter()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    with pytest.raises(ValueError, match=message):
+        load_trained(model, delta)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+def test_a_head_cannot_hide_behind_the_base(trained):
+    _, delta, _, _ = trained
+    tensors = read_checkpoint(delta)
+    metadata = read_metadata(delta)
+    metadata["from_base"] = json.dumps([*json.loads(metadata["from_base"]), "head.weight"])
+    save_file({name: value for name, value in tensors.items() if name != "head.weight"}, delta, metadata=metadata)
+    with pytest.raises(ValueError, match=r"missing \(1\): head.weight"):
+        load_trained(Segmenter(), delta)
+
+
+def test_other_number_of_classes(trained):
+    _, delta, _, _ = trained
+    with pytest.raises(ValueError, match=r"head.weight is \(3, 16, 1, 1\) in the file, \(4, 16, 1, 1\)"):
+        load_trained(Segmenter(classes=4), delta)
+
+
+def test_mmengine_refuses_a_delta(trained):
+    from mmengine.runner.checkpoint import CheckpointLoader
+
+    schemes = dict(CheckpointLoader._schemes)
+    try:
+        use_safe_loader()
+        with pytest.raises(ValueError, match="is a delta.*convert_checkpoint"):
+            CheckpointLoader.load_checkpoint(str(trained[1]), "cpu", logger=None)
+    finally:
+        CheckpointLoader._schemes = schemes
