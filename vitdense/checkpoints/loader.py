@@ -67,8 +67,8 @@ def read_checkpoint(path: str | Path, *, trust_pickle: bool = False) -> dict[str
             checkpoint = torch.load(path, map_location="cpu", weights_only=not trust_pickle)
     except pickle.UnpicklingError as error:
         raise ValueError(
-            f"checkpoint {path} is refused: it needs more than tensors, numbers and MMEngine's log history, and "
-            f"reading it could run code ({_first_reason(error)}). If you made the file yourself, make a safe one of it: "
+            f"checkpoint {path} is refused: it holds more than tensors, numbers and MMEngine's log history, and "
+            f"reading it could run code ({_first_reason(error)}). If the file is yours, make a safe one of it: "
             "tools/convert_checkpoint.py SRC DST.pth --config CONFIG --trust-pickle"
         ) from None
     except _DAMAGED as error:
