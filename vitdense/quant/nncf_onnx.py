@@ -46,9 +46,8 @@ def quantize_onnx(
         fast_bias_correction=recipe.fast_bias_correction,
         model_type=nncf.ModelType.TRANSFORMER,
         advanced_parameters=AdvancedQuantizationParameters(
-            smooth_quant_alphas=AdvancedSmoothQuantParameters(
-                convolution=recipe.smooth_quant_alpha, matmul=recipe.smooth_quant_alpha
-            )
+            # Convolutions keep their ranges: smoothing them cost the everyday segmenter 3.7 points of mIoU.
+            smooth_quant_alphas=AdvancedSmoothQuantParameters(convolution=-1, matmul=recipe.smooth_quant_alpha)
         ),
     )
     onnx.save(quantized, destination)
