@@ -95,7 +95,7 @@ def summary_table(summary: dict[str, Any], receipt: Path | None) -> Table:
     table.add_row("equal pixels", "", f"{summary['equal_pixels']:.2%}", f"on these {len(summary['photos'])} photos")
     accuracy = summary["accuracy_of_receipt"]
     if accuracy:
-        where = f"{receipt or 'receipt of this bundle'}, {accuracy['fp32']['images']} other images"
+        where = f"{'shipped receipt' if receipt else 'own receipt'}, {accuracy['fp32']['images']} other images"
         table.add_row("mIoU", f"{accuracy['fp32']['miou']:.1f}", f"{accuracy['int8']['miou']:.1f}", where)
     else:
         table.add_row("mIoU", "not measured", "not measured", "")

@@ -50,15 +50,20 @@ def test_at_most_one_grey_level_apart(images, config):
     init_default_scope(cfg.default_scope)
     pipeline = Compose([step for step in dataset.pipeline if step.type != "LoadAnnotations"])
     preprocessor = MODELS.build(cfg.model.data_preprocessor)
+    compared = 0
     for path in images:
         packed = pipeline(dict(img_path=str(path), img_id=0, instances=[]))
         batch = preprocessor(dict(inputs=[packed["inputs"]], data_samples=[packed["data_samples"]]), False)
         expected = batch["inputs"][0]
         expected = expected.numpy() if isinstance(expected, torch.Tensor) else expected
         found = Preprocessor(spec)(read_image(path))[0][0]
-        height, width = (min(a, b) for a, b in zip(found.shape[1:], expected.shape[1:], strict=True))
+        height, width = packed["data_samples"].img_shape
+        if height > shape[0] or width > shape[1]:
+            continue  # keep_ratio takes the scale for long and short edge; a static shape cannot turn with the image
         levels = np.abs(found[:, :height, :width] - expected[:, :height, :width]) * np.array(spec.std)[:, None, None]
         assert levels.max() <= 1, path.name
+        compared += 1
+    assert compared >= 3
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,8 @@ import pytest
 import torch
 
 TINY_VITDET = [
-    "model.backbone.arch=dict(embed_dims=32,depth=2,num_heads=2)",
-    "model.backbone.global_attn_indexes=(1,)",
-    "model.neck.in_channels=32",
+    "model.backbone.arch=tiny",
+    "model.neck.in_channels=192",
     "model.neck.out_channels=32",
     "model.rpn_head.in_channels=32",
     "model.rpn_head.feat_channels=32",

@@ -46,5 +46,6 @@ def dataset_metainfo(cfg: Config) -> dict[str, Any]:
     dataset = cfg.get("test_dataloader", {}).get("dataset", {})
     while "dataset" in dataset:
         dataset = dataset["dataset"]
-    declared = getattr(DATASETS.get(dataset["type"]), "METAINFO", {}) if "type" in dataset else {}
+    with DATASETS.switch_scope_and_registry(None) as registry:
+        declared = getattr(registry.get(dataset["type"]), "METAINFO", {}) if "type" in dataset else {}
     return {**declared, **(dataset.get("metainfo") or {})}

@@ -34,7 +34,8 @@ def export_onnx(graph: Graph, shape: tuple[int, int], path: Path, batch: int = 1
     image = torch.zeros(batch, 3, *shape)
     with torch.no_grad():
         names = [output.name for output in graph.outputs(len(graph(image)))]
-    logging.getLogger("torch.onnx").setLevel(logging.ERROR)
+    for name in ("torch.onnx", "onnxscript", "onnx_ir"):  # they report every pass at INFO
+        logging.getLogger(name).setLevel(logging.ERROR)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the exporter warns about its own internals
         torch.onnx.export(
