@@ -2,7 +2,8 @@
 
     python tools/train.py configs/vitdet/vits-dinov2_gfl_bccd.py
 
-Trains on the 292 images of trainval and is scored once, on the 72 of test. A small real task that trains on a CPU.
+Trains on the 292 images of trainval and is scored once, on the 72 of test. Measured here on two CPU cores, 6 epochs in
+about 30 minutes: AP50 0.834, AP 0.504.
 """
 
 _base_ = ["../_base_/det_runtime.py", "../_base_/datasets/bccd_detection.py", "../_base_/models/dinov2_small.py"]

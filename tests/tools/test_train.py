@@ -36,7 +36,7 @@ def losses(log):
 
 def test_training_learns_and_writes_checkpoints(small_segmenter):
     values = losses(small_segmenter.log)
-    assert len(values) == 6 and values[-1] < 0.8 * values[0]
+    assert len(values) >= 6 and values[-1] < 0.8 * values[0]
     assert small_segmenter.checkpoint.is_file()
     assert (small_segmenter.work / "small.py").is_file()
 
