@@ -71,9 +71,10 @@ def build_runner(cfg: Config) -> Runner:
     if cfg.launcher == "pytorch" and not torch.cuda.is_available() and not is_distributed():
         os.environ.setdefault("LOCAL_RANK", "0")
         torch.distributed.init_process_group(backend="gloo")
-        # MMEngine's default wrapper names a GPU by the local rank.
-        unused = cfg.get("find_unused_parameters", False)
-        cfg.setdefault("model_wrapper_cfg", dict(type="MMDistributedDataParallel", find_unused_parameters=unused))
+        # MMEngine fills in the local rank as the GPU's number unless device_ids is said to be None.
+        wrapper = dict(type="MMDistributedDataParallel", device_ids=None, broadcast_buffers=False)
+        wrapper["find_unused_parameters"] = cfg.get("find_unused_parameters", False)
+        cfg.setdefault("model_wrapper_cfg", wrapper)
     try:
         return RUNNERS.build(cfg) if "runner_type" in cfg else Runner.from_cfg(cfg)
     except (KeyError, TypeError) as error:  # an unknown type or argument; MMEngine's message names it
