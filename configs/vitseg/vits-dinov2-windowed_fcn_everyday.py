@@ -3,7 +3,7 @@
     python tools/train.py configs/vitseg/vits-dinov2-windowed_fcn_everyday.py
 
 The same recipe as vits-dinov2_fcn_everyday.py, to measure what windows cost in accuracy and gain in speed on weights
-that were pre-trained with global attention. The figures of both stand in docs/windows.md.
+that were pre-trained with global attention. Not measured yet.
 """
 
 _base_ = ["vits-dinov2_fcn_everyday.py"]
