@@ -128,7 +128,7 @@ default_scope = 'mmseg'
 model = dict(type='EncoderDecoder',
     data_preprocessor=dict(type='SegDataPreProcessor', size=(32, 32), mean=[0.]*3, std=[1.]*3),
     backbone=dict(type='vitdense.ViT', arch=dict(embed_dims=16, depth=1, num_heads=2)),
-    decode_head=dict(type='FCNHead', in_channels=16, channels=8, num_convs=0, concat_input=False, num_classes=4,
+    decode_head=dict(type='FCNHead', in_channels=16, channels=16, num_convs=0, concat_input=False, num_classes=4,
         norm_cfg=dict(type='BN')), train_cfg=dict(), test_cfg=dict(mode='whole'))
 loader = dict(batch_size=1, num_workers=0, sampler=dict(type='DefaultSampler', shuffle=False), dataset=dict(
     type='BaseSegDataset', data_root='DATA', data_prefix=dict(img_path='images/train', seg_map_path='masks/train'),

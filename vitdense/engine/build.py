@@ -22,7 +22,7 @@ def build_model(cfg: Config) -> nn.Module:
     init_default_scope(cfg.get("default_scope", "mmengine"))
     try:
         model: nn.Module = MODELS.build(cfg.model)
-    except (KeyError, TypeError, AttributeError) as error:
+    except (KeyError, TypeError, AttributeError, AssertionError) as error:
         raise ValueError(f"the model of the config cannot be built: {error}") from error
     return model.eval()
 

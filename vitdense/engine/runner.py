@@ -77,7 +77,7 @@ def build_runner(cfg: Config) -> Runner:
         cfg.setdefault("model_wrapper_cfg", wrapper)
     try:
         return RUNNERS.build(cfg) if "runner_type" in cfg else Runner.from_cfg(cfg)
-    except (KeyError, TypeError) as error:  # an unknown type or argument; MMEngine's message names it
+    except (KeyError, TypeError, AssertionError) as error:  # an unknown type or argument; MMEngine names it
         raise ValueError(f"this config cannot be built: {error} (VITDENSE_DEBUG=1 shows where)") from error
 
 
