@@ -53,6 +53,16 @@ def unique_stems(paths: Sequence[Path]) -> list[str]:
     return stems
 
 
+def refuse_overwriting(paths: Sequence[Path], out: Path) -> None:
+    """Raise a `ValueError` if a result would take the place of one of the images."""
+    inputs = {path.resolve() for path in paths}
+    for stem in unique_stems(paths):
+        for ending in ("overlay.png", "mask.png", "features.npz"):
+            result = out / f"{stem}_{ending}"
+            if result.resolve() in inputs:
+                raise ValueError(f"{result} is one of the images and would be overwritten; choose another --out")
+
+
 def class_shares(prediction: Prediction, manifest: Manifest) -> dict[str, float]:
     """Return the share of pixels, 0 to 1, of every class that is there, the largest first; empty for features."""
     if prediction.class_map is None:
@@ -143,6 +153,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if out.exists() and not out.is_dir():
         raise ValueError(f"--out {out} is a file; expected a folder")
     paths = list_images(args.images)
+    refuse_overwriting(paths, out)
     predictor = Predictor(args.bundle, runtime=args.runtime, precision=args.precision, threads=args.threads)
     done, failed = predict_images(predictor, paths, out)
     if done:

@@ -39,6 +39,8 @@ def main() -> None:
     args = parse_args()
     if args.dst.suffix not in (".pth", ".safetensors"):
         raise ValueError(f"DST {args.dst} must end in .pth (full checkpoint) or .safetensors (delta)")
+    if args.dst.exists():
+        raise ValueError(f"DST {args.dst} exists; choose another name or remove it")
     use_safe_loader()
     cfg = load_config(args.config, args.cfg_options)
     model = build_model(cfg)

@@ -39,6 +39,10 @@ def parse_args() -> argparse.Namespace:
 def main() -> None:
     args = parse_args()
     images = list_images(args.images)
+    if args.iterations < 1:
+        raise ValueError(f"--iterations must be positive, got {args.iterations}")
+    pictures = [args.out / f"{stem}.png" for stem in unique_stems(images)]
+    refuse_overwriting(images, pictures)
     receipt = read_receipt(args.receipt or args.bundle / RECEIPT_FILE)
     fp32, int8 = (Predictor(args.bundle, precision=precision, threads=args.threads) for precision in ("fp32", "int8"))
     if fp32.manifest.task != "segmentation":
@@ -46,14 +50,11 @@ def main() -> None:
     console = Console()
     args.out.mkdir(parents=True, exist_ok=True)
     equal = total = 0
-    pictures = []
-    for path, stem in track(list(zip(images, unique_stems(images), strict=True)), "Drawing", console=console):
+    for path, picture in track(list(zip(images, pictures, strict=True)), "Drawing", console=console):
         image = read_image(path)
         maps = [predictor.predict(image).class_map for predictor in (fp32, int8)]
         equal, total = equal + int((maps[0] == maps[1]).sum()), total + maps[0].size
-        picture = args.out / f"{stem}.png"
         write_image(picture, draw_panels(image, maps, fp32.manifest))
-        pictures.append(picture)
     tensor = fp32.preprocess(read_image(images[0]))[0]
     latencies = measure([fp32.runtime, int8.runtime], tensor, warmup=3, iterations=args.iterations)
     summary = {
@@ -72,10 +73,19 @@ def main() -> None:
     console.print(f"{len(pictures)} pictures and summary.json in {args.out}")
 
 
+def refuse_overwriting(images: list[Path], pictures: list[Path]) -> None:
+    """Raises ValueError if a picture would take the place of one of the images."""
+    inputs = {path.resolve() for path in images}
+    for picture in pictures:
+        if picture.resolve() in inputs:
+            raise ValueError(f"{picture} is one of the images and would be overwritten; choose another --out")
+
+
 def draw_panels(image: Any, maps: list[Any], manifest: Any) -> Any:
     """The photo, FP32 and INT8 side by side, with one legend of the classes that occur."""
     height = PANEL_HEIGHT
-    size = (round(image.shape[1] * height / image.shape[0]), height)
+    # A very long or narrow image keeps a panel that can be looked at.
+    size = (min(max(round(image.shape[1] * height / image.shape[0]), height // 4), 4 * height), height)
     photo = cv2.resize(image, size, interpolation=cv2.INTER_AREA)
     resized = [cv2.resize(found, size, interpolation=cv2.INTER_NEAREST) for found in maps]
     panels = [photo, *(overlay(photo, found, manifest.palette) for found in resized)]

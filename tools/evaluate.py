@@ -4,7 +4,6 @@ python tools/evaluate.py BUNDLE CONFIG --runtime openvino|onnxruntime [--precisi
 """
 
 import argparse
-from dataclasses import asdict
 from pathlib import Path
 
 from mmengine.config import DictAction
@@ -17,7 +16,7 @@ from deploy.files import write_json
 from deploy.predictor import Predictor, default_threads
 from deploy.runtimes import RUNTIMES
 from vitdense.config import load_config
-from vitdense.evaluation import SegmentationScore, evaluate_segmentation
+from vitdense.evaluation import SegmentationScore, evaluate_segmentation, score_to_dict
 
 
 def parse_args() -> argparse.Namespace:
@@ -34,13 +33,15 @@ def parse_args() -> argparse.Namespace:
 
 def main() -> None:
     args = parse_args()
+    if args.json and not args.json.parent.is_dir():
+        raise ValueError(f"--json {args.json}: there is no folder {args.json.parent}")
     cfg = load_config(args.config, args.cfg_options)
     predictor = Predictor(args.bundle, runtime=args.runtime, precision=args.precision, threads=args.threads)
     console = Console()
     scores, _ = evaluate_segmentation([predictor], cfg, lambda items: track(items, "Scoring", console=console))
     console.print(score_table(scores[0], f"{predictor.filename} on {args.runtime}"))
     if args.json:
-        write_json(args.json, {**asdict(scores[0]), "model": predictor.describe(), "config": args.config})
+        write_json(args.json, {**score_to_dict(scores[0]), "model": predictor.describe(), "config": args.config})
         console.print(f"Scores written to {args.json}")
 
 

@@ -18,6 +18,8 @@ def main() -> None:
     parser.add_argument("--size", type=int, default=224, help="side of an image in pixels (default: 224)")
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
+    if args.out.exists() and (not args.out.is_dir() or any(args.out.iterdir())):
+        raise ValueError(f"{args.out} exists and is not an empty folder; choose another")
     write_shapes(args.out, args.num_train, args.num_val, args.size, args.seed)
     print(f"{args.num_train} + {args.num_val} images of {', '.join(CLASSES)} written to {args.out}")
 

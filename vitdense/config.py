@@ -25,13 +25,15 @@ def load_config(path: str | Path, options: Mapping[str, Any] | None = None) -> C
         ValueError: The file is no config, or an option does not fit it.
     """
     path = Path(path)
+    if path.is_dir():
+        raise ValueError(f"config {path} is a folder; give a file, the configs of this project lie under configs/")
     if not path.is_file():
         raise FileNotFoundError(f"config {path} does not exist; the configs of this project lie under configs/")
     if path.suffix not in (".py", ".json", ".yaml", ".yml"):
         raise ValueError(f"config {path} has the ending '{path.suffix}'; expected .py, .json or .yaml")
     try:
         cfg = Config.fromfile(str(path))
-    except Exception as error:  # a .py config is a program: it may raise whatever it likes
+    except (Exception, SystemExit) as error:  # a .py config is a program: it may raise whatever it likes
         raise ValueError(f"config {path} cannot be read: {type(error).__name__}: {error}") from error
     if options:
         try:

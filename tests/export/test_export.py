@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 
 import numpy as np
 import onnx
@@ -176,6 +177,11 @@ class TestRefusals:
     def test_existing_bundle(self, refused, small_segmenter, small_bundle, tmp_path):
         message = self.export(refused, small_segmenter, small_bundle, "--shape", "96", "96")
         assert "--overwrite" in message
+        mixed = tmp_path / "mixed"
+        shutil.copytree(small_bundle, mixed)
+        (mixed / "thesis.txt").write_text("mine")
+        message = self.export(refused, small_segmenter, mixed, "--shape", "96", "96", "--overwrite")
+        assert "thesis.txt" in message and (mixed / "thesis.txt").read_text() == "mine"
         (tmp_path / "notes").mkdir()
         message = self.export(refused, small_segmenter, tmp_path / "notes", "--shape", "96", "96", "--overwrite")
         assert "is no bundle" in message

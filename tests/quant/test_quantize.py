@@ -145,6 +145,29 @@ class TestRefusals:
         assert "sha256" in self.quantize(refused, broken, "--calib", train)
 
 
+def test_a_publish_that_fails_puts_everything_back(quantized, tmp_path, monkeypatch):
+    from vitdense.quant import quantize
+
+    folder, work = tmp_path / "bundle", tmp_path / "bundle" / ".quantize.x"
+    shutil.copytree(quantized, folder)
+    before = contents(folder)
+    work.mkdir()
+    (work / FILE).write_bytes(b"new")
+    replace = quantize.os.replace
+
+    def interrupted(source, destination):
+        if destination == folder / "model.json" and source.parent == work:
+            raise KeyboardInterrupt
+        replace(source, destination)
+
+    monkeypatch.setattr(quantize.os, "replace", interrupted)
+    receipt = json.loads((folder / "receipt.json").read_text())
+    with pytest.raises(KeyboardInterrupt):
+        quantize._publish(work, folder, load_manifest(folder), load_reference(folder), {**receipt, "accuracy": None})
+    shutil.rmtree(work)
+    assert contents(folder) == before
+
+
 def test_recipe_checks_itself():
     with pytest.raises(ValueError, match="preset='fast' is unknown"):
         OpenVINORecipe(preset="fast")

@@ -53,6 +53,8 @@ def read_checkpoint(path: str | Path, *, trust_pickle: bool = False) -> dict[str
         FileNotFoundError: No such file.
         ValueError: Not a checkpoint, damaged, or holding more than tensors, numbers and MMEngine's log history.
     """
+    if "://" in str(path):
+        raise ValueError(f"checkpoint {path} is an address; download the file and give its path")
     path = Path(path).expanduser()
     if not path.is_file():
         raise FileNotFoundError(f"checkpoint {path} does not exist or is no file")
@@ -61,6 +63,13 @@ def read_checkpoint(path: str | Path, *, trust_pickle: bool = False) -> dict[str
     if path.suffix not in _PICKLED:
         raise ValueError(
             f"checkpoint {path.name} has the ending '{path.suffix}'; expected .safetensors, {', '.join(_PICKLED)}"
+        )
+    with open(path, "rb") as file:
+        start = file.read(2)
+    # A checkpoint is a zip archive or, from old versions of torch, a pickle; a web page or a pointer file is neither.
+    if start and start != b"PK" and start[:1] != b"\x80":
+        raise ValueError(
+            f"checkpoint {path} is no checkpoint: it starts with {start!r} (a web page? a Git LFS pointer?)"
         )
     try:
         with _allowed_globals():

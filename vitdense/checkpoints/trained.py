@@ -63,7 +63,7 @@ def load_trained(model: nn.Module, path: str | Path, *, trust_pickle: bool = Fal
     meta = checkpoint.get("meta")
     dataset_meta = meta.get("dataset_meta") if isinstance(meta, dict) else None
     classes = dataset_meta.get("classes") if isinstance(dataset_meta, dict) else None
-    return Trained(tuple(classes) if classes else None)
+    return Trained(tuple(map(str, classes)) if isinstance(classes, list | tuple) else None)
 
 
 def save_delta(model: nn.Module, path: str | Path, base: str, classes: Sequence[str]) -> dict[str, int]:

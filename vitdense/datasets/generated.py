@@ -32,8 +32,10 @@ def write_shapes(root: Path, num_train: int = 48, num_val: int = 12, size: int =
     Raises:
         ValueError: A count or size that is too small.
     """
-    if min(num_train, num_val) < 1 or size < 64:
-        raise ValueError(f"expected at least 1 image per split and 64 pixels, got {num_train}, {num_val} and {size}")
+    if min(num_train, num_val) < 1 or not 64 <= size <= 4096:
+        raise ValueError(
+            f"expected at least 1 image per split and 64 to 4096 pixels, got {num_train}, {num_val} and {size}"
+        )
     rng = np.random.default_rng(seed)
     for split, count in (("train", num_train), ("val", num_val)):
         for kind in ("images", "masks"):

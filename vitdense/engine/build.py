@@ -9,6 +9,7 @@ from mmengine.registry import DATASETS, MODELS, init_default_scope
 from torch import nn
 
 from ..datasets import check_dataset_files
+from ..errors import CONFIG_MISTAKES
 
 
 def build_model(cfg: Config) -> nn.Module:
@@ -22,7 +23,7 @@ def build_model(cfg: Config) -> nn.Module:
     init_default_scope(cfg.get("default_scope", "mmengine"))
     try:
         model: nn.Module = MODELS.build(cfg.model)
-    except (KeyError, TypeError, AttributeError, AssertionError) as error:
+    except CONFIG_MISTAKES as error:
         raise ValueError(f"the model of the config cannot be built: {error}") from error
     return model.eval()
 
@@ -37,7 +38,10 @@ def build_test_dataset(cfg: Config) -> Any:
         raise ValueError("the config has no test_dataloader")
     check_dataset_files(cfg, ("test",))
     init_default_scope(cfg.get("default_scope", "mmengine"))
-    return DATASETS.build(cfg.test_dataloader.dataset)
+    try:
+        return DATASETS.build(cfg.test_dataloader.dataset)
+    except CONFIG_MISTAKES as error:
+        raise ValueError(f"the test data of the config cannot be built: {error}") from error
 
 
 def dataset_metainfo(cfg: Config) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from mmengine.registry import RUNNERS
 from mmengine.runner import Runner
 
 from ..checkpoints import read_checkpoint
+from ..errors import CONFIG_MISTAKES
 
 
 def enable_amp(cfg: Config) -> None:
@@ -54,8 +55,8 @@ def set_resume(cfg: Config, resume: str | None) -> None:
         meta = read_checkpoint(cfg.load_from).get("meta")
         if not isinstance(meta, dict) or not {"epoch", "iter"} <= set(meta):
             raise ValueError(
-                f"--resume {resume}: the file holds weights but no state of a training; start from it with "
-                f"--cfg-options load_from={resume}"
+                f"--resume {resume}: the file holds weights but no state of a training; to start from the weights of a "
+                "full checkpoint use --cfg-options load_from=CHECKPOINT"
             )
 
 
@@ -77,7 +78,7 @@ def build_runner(cfg: Config) -> Runner:
         cfg.setdefault("model_wrapper_cfg", wrapper)
     try:
         return RUNNERS.build(cfg) if "runner_type" in cfg else Runner.from_cfg(cfg)
-    except (KeyError, TypeError, AssertionError) as error:  # an unknown type or argument; MMEngine names it
+    except CONFIG_MISTAKES as error:  # an unknown type or an argument out of range; MMEngine names it
         raise ValueError(f"this config cannot be built: {error} (VITDENSE_DEBUG=1 shows where)") from error
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from mmengine.config import Config
 from mmengine.registry import TRANSFORMS
 
 from deploy.files import sha256_of
+from deploy.manifest import Manifest
 from deploy.predictor import Predictor
 
 from ..engine.build import build_test_dataset
@@ -90,11 +91,7 @@ def evaluate_segmentation(
     data = SegmentationData(cfg)
     classes = list(data.classes)
     for predictor in predictors:
-        if list(predictor.manifest.classes) != classes:
-            raise ValueError(
-                f"the bundle has {len(predictor.manifest.classes)} classes {list(predictor.manifest.classes)}, "
-                f"the test data of the config {len(classes)}: {classes}"
-            )
+        check_same_classes(predictor.manifest, classes)
     paths = data.paths()
     for predictor in predictors:
         refuse_calibrated(predictor, paths)
@@ -110,6 +107,15 @@ def evaluate_segmentation(
             equal, total = equal + int((maps[0] == maps[1]).sum()), total + maps[0].size
     scores = [score_of(confusion, classes, len(paths)) for confusion in confusions]
     return scores, equal / total if total else None
+
+
+def check_same_classes(manifest: Manifest, classes: Sequence[str]) -> None:
+    """Raises ValueError unless bundle and data have the same classes in the same order."""
+    if list(manifest.classes) != list(classes):
+        raise ValueError(
+            f"the bundle has {len(manifest.classes)} classes {list(manifest.classes)}, "
+            f"the test data of the config {len(classes)}: {list(classes)}"
+        )
 
 
 def refuse_calibrated(predictor: Predictor, paths: Sequence[Path]) -> None:
@@ -163,6 +169,13 @@ def pixel_agreement(first: Predictor, second: Predictor, paths: Sequence[Path]) 
         maps = [_class_map(predictor, path) for predictor in (first, second)]
         equal, total = equal + int((maps[0] == maps[1]).sum()), total + maps[0].size
     return equal / total
+
+
+def score_to_dict(score: SegmentationScore) -> dict[str, Any]:
+    """For JSON: a class that is absent has no IoU (null)."""
+    values = asdict(score)
+    values["iou"] = {name: None if value != value else round(value, 2) for name, value in score.iou.items()}
+    return values
 
 
 def _class_map(predictor: Predictor, path: Path) -> ClassMap:

@@ -18,9 +18,9 @@ from torch import nn
 
 from deploy.files import sha256_of, write_json
 from deploy.io import read_image
-from deploy.manifest import Manifest, save_manifest
+from deploy.manifest import MANIFEST_NAME, Manifest, load_manifest, save_manifest
 from deploy.preprocess import Preprocessor
-from deploy.reference import Reference, save_reference
+from deploy.reference import REFERENCE_NAME, Reference, save_reference
 from deploy.runtimes import create_runtime
 from deploy.specs import FileSpec
 
@@ -34,9 +34,11 @@ from .wrappers import wrap
 
 MODEL_FILE = "model.onnx"
 RECEIPT_FILE = "receipt.json"
+WORK_PREFIX = ".quantize."
 # What a device may differ by, as max|a - b| / max|b|: float32 on another CPU sums in another order.
 FP32_TOLERANCE = 1e-3
 _REFERENCE_IMAGES = 2
+_LARGEST_SIDE = 4096
 _RECORDED_PACKAGES = ("torch", "onnx", "onnxscript", "onnxruntime", "openvino", "nncf", "numpy", "opencv-python")
 
 
@@ -77,13 +79,15 @@ def export_bundle(model: nn.Module, cfg: Config, request: ExportRequest) -> tupl
         The manifest, and the parity on each installed runtime.
 
     Raises:
-        ValueError: ``out`` exists, or the model or its config cannot be exported.
+        ValueError: ``out`` exists, the shape is out of range, or the model or its config cannot be exported.
         ParityError: The exported file computes something else than the model.
     """
     check_destination(request.out, request.overwrite)
     model = model.eval().cpu()
     graph = wrap(model, request.task).eval()
     patch_size = next(module.patch_size for module in model.modules() if isinstance(module, ViT))
+    if min(request.shape) < patch_size or max(request.shape) > _LARGEST_SIDE:
+        raise ValueError(f"the shape {request.shape} must lie in {patch_size} (one patch) to {_LARGEST_SIDE} pixels")
     request.out.parent.mkdir(parents=True, exist_ok=True)
     work = Path(tempfile.mkdtemp(prefix=f".{request.out.name}.", dir=request.out.parent))
     try:
@@ -132,10 +136,19 @@ def check_destination(out: Path, overwrite: bool) -> None:
     """Raises ValueError if ``out`` may not be written: it exists without ``overwrite``, or is not a bundle."""
     if not out.exists():
         return
-    if not (out / "model.json").is_file():
+    if not (out / MANIFEST_NAME).is_file():
         raise ValueError(f"{out} exists and is no bundle; choose another --out")
     if not overwrite:
         raise ValueError(f"the bundle {out} exists; choose another --out, or replace it with --overwrite")
+    known = {*load_manifest(out).files, MANIFEST_NAME, REFERENCE_NAME, RECEIPT_FILE}
+    foreign = sorted(path.name for path in out.iterdir() if path.name not in known and not _is_leftover(path))
+    if foreign:
+        raise ValueError(f"{out} holds files that are no part of a bundle ({', '.join(foreign[:5])}); move them first")
+
+
+def _is_leftover(path: Path) -> bool:
+    """Work folder of a quantization that was killed."""
+    return path.name.startswith(WORK_PREFIX)
 
 
 def file_spec(path: Path, precision: str, target: str) -> FileSpec:

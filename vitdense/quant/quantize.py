@@ -6,7 +6,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +15,16 @@ from mmengine.config import Config
 from deploy.bench import Latency, cpu_model, measure, paired_ratio
 from deploy.files import write_json
 from deploy.io import read_image
-from deploy.manifest import Manifest, load_manifest, save_manifest
+from deploy.manifest import MANIFEST_NAME, Manifest, load_manifest, save_manifest
 from deploy.predictor import Predictor
 from deploy.preprocess import Preprocessor
-from deploy.reference import Reference, load_reference, save_reference
+from deploy.reference import REFERENCE_NAME, Reference, load_reference, save_reference
+from deploy.runtimes.base import check_threads
 
 from ..errors import ParityError
-from ..evaluation import SegmentationScore, evaluate_segmentation, pixel_agreement
-from ..evaluation.segmentation import SegmentationData
-from ..export.bundle import MODEL_FILE, RECEIPT_FILE, file_spec, now, tool_versions
+from ..evaluation import SegmentationScore, evaluate_segmentation, pixel_agreement, score_to_dict
+from ..evaluation.segmentation import SegmentationData, check_same_classes
+from ..export.bundle import MODEL_FILE, RECEIPT_FILE, WORK_PREFIX, file_spec, now, tool_versions
 from .calibration import CalibrationSet, collect_calibration, refuse_overlap
 from .nncf_onnx import quantize_onnx
 from .receipt import read_receipt
@@ -88,9 +89,12 @@ def quantize_openvino(
             f"--eval scores segmenters; this bundle's task is '{manifest.task}': quantize it without --eval"
         )
     calibration, held_out = _split(request, cfg)
+    check_threads(request.threads)
     if cfg is not None:
-        refuse_overlap(calibration, SegmentationData(cfg).paths())
-    work = Path(tempfile.mkdtemp(prefix=".quantize.", dir=request.bundle))
+        data = SegmentationData(cfg)
+        check_same_classes(manifest, data.classes)
+        refuse_overlap(calibration, data.paths())
+    work = Path(tempfile.mkdtemp(prefix=WORK_PREFIX, dir=request.bundle))
     try:
         say(f"Quantizing with {len(calibration.paths)} calibration images")
         preprocess = Preprocessor(manifest.input)
@@ -178,9 +182,7 @@ def _scored(fp32: Predictor, int8: Predictor, cfg: Config, max_drop: float, prog
 
 
 def _score_dict(score: SegmentationScore, predictor: Predictor) -> dict[str, Any]:
-    values = {**asdict(score), "sha256": predictor.manifest.files[predictor.filename].sha256}
-    values["iou"] = {name: None if value != value else round(value, 2) for name, value in score.iou.items()}
-    return values
+    return {**score_to_dict(score), "sha256": predictor.manifest.files[predictor.filename].sha256}
 
 
 def _agreement_record(
@@ -221,12 +223,27 @@ def _extend_reference(reference: Reference, int8: Predictor) -> Reference:
 
 
 def _publish(work: Path, bundle: Path, manifest: Manifest, reference: Reference, receipt: dict[str, Any]) -> None:
-    """Moves the new file in; the manifest comes last, and until it stands there the new file is not part of the bundle.
+    """Moves the new files in, or puts back what was there if that fails or is interrupted.
 
-    Where an INT8 file of an earlier run is replaced and the machine stops in between, the hash check refuses the file
-    and a second run mends it; receipt figures carry the hash of the file that they belong to.
+    Should the machine stop in between, the hash check refuses an INT8 file that is not the manifest's, and a second run
+    mends it; receipt figures carry the hash of the file that they belong to.
     """
-    save_reference(bundle, reference)
-    write_json(bundle / RECEIPT_FILE, receipt)
-    os.replace(work / OPENVINO_FILE, bundle / OPENVINO_FILE)
-    save_manifest(bundle, manifest)
+    save_reference(work, reference)
+    write_json(work / RECEIPT_FILE, receipt)
+    save_manifest(work, manifest)
+    names = (REFERENCE_NAME, RECEIPT_FILE, OPENVINO_FILE, MANIFEST_NAME)
+    backup = work / "backup"
+    backup.mkdir()
+    for name in names:
+        if (bundle / name).exists():
+            shutil.copyfile(bundle / name, backup / name)
+    try:
+        for name in names:
+            os.replace(work / name, bundle / name)
+    except BaseException:
+        for name in names:
+            if (backup / name).exists():
+                os.replace(backup / name, bundle / name)
+            else:
+                (bundle / name).unlink(missing_ok=True)
+        raise

@@ -18,7 +18,7 @@ def read_receipt(path: Path) -> dict[str, Any]:
         raise FileNotFoundError(f"there is no receipt {path}; export the bundle again")
     try:
         receipt = json.loads(path.read_text(encoding="utf-8"))
-    except json.JSONDecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is damaged ({error}); export the bundle again") from None
     if not isinstance(receipt, dict) or not {"parity", "accuracy", "latency"} <= set(receipt):
         raise ValueError(f"{path} is no receipt of a bundle; export the bundle again")
