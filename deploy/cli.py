@@ -10,6 +10,15 @@ EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
 
 
+def _message(error: Exception) -> str:
+    """What stands after ``error:``; the system's own errors say in words what they mean for the path."""
+    if isinstance(error, FileExistsError | NotADirectoryError) and error.filename is not None:
+        return f"{error.filename} is a file where a folder is needed, or lies under one; choose another path"
+    if isinstance(error, PermissionError) and error.filename is not None:
+        return f"{error.filename} cannot be written: no permission; choose another path or change its rights"
+    return str(error)
+
+
 def run_cli(main: Callable[[], int | None]) -> NoReturn:
     """Run `main` and exit the process with its return value (None is 0).
 
@@ -29,7 +38,7 @@ def run_cli(main: Callable[[], int | None]) -> NoReturn:
     except (ValueError, ImportError, OSError) as error:
         if os.environ.get("VITDENSE_DEBUG"):
             raise
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {_message(error)}", file=sys.stderr)
         sys.exit(EXIT_USAGE)
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)

@@ -15,6 +15,7 @@ from rich.table import Table
 from deploy.cli import run_cli
 from deploy.files import sha256_of
 from deploy.predictor import default_threads
+from deploy.runtimes.base import check_threads
 from vitdense.checkpoints import Trained, load_trained, use_safe_loader
 from vitdense.config import load_config
 from vitdense.engine.build import build_model, dataset_metainfo
@@ -48,6 +49,7 @@ def main() -> None:
     for name, value in (("--shape", min(args.shape)), ("--batch", args.batch), ("--num-images", args.num_images)):
         if value < 1:
             raise ValueError(f"{name} must be positive, got {value}")
+    check_threads(args.threads)
     use_safe_loader()
     check_destination(args.out, args.overwrite)
     cfg = load_config(args.config, args.cfg_options)

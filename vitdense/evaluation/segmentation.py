@@ -121,6 +121,8 @@ def check_same_classes(manifest: Manifest, classes: Sequence[str]) -> None:
 def refuse_calibrated(predictor: Predictor, paths: Sequence[Path]) -> None:
     """Raises ValueError if the model file was calibrated on one of these images: its score would flatter."""
     record = predictor.manifest.calibration.get(predictor.filename) or {}
+    if not isinstance(record, dict) or not isinstance(record.get("sha256", []), list):
+        raise ValueError(f"the calibration record of {predictor.filename} in the manifest is damaged; quantize again")
     hashes = set(record.get("sha256", ()))
     shared = [path for path in paths if sha256_of(path) in hashes] if hashes else []
     if shared:
