@@ -24,7 +24,9 @@ from vitdense.engine.build import build_model, dataset_metainfo
 def parse_args() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Convert between full checkpoints and deltas")
     parser.add_argument("src", type=Path, metavar="SRC", help="checkpoint to read")
-    parser.add_argument("dst", type=Path, metavar="DST", help="checkpoint to write (.pth or .safetensors)")
+    parser.add_argument(
+        "dst", type=Path, metavar="DST", help="to write: .pth for a full checkpoint, .safetensors for a delta"
+    )
     parser.add_argument("--config", required=True, help="config that the weights were trained with")
     parser.add_argument(
         "--trust-pickle",

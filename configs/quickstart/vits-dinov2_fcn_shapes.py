@@ -3,7 +3,7 @@
     python tools/generate_data.py data/shapes
     python tools/train.py configs/quickstart/vits-dinov2_fcn_shapes.py
 
-Under a minute on two cores. It shows that training works; its score says nothing about real images.
+One to two minutes on two cores. It shows that training works; its score says nothing about real images.
 """
 
 _base_ = ["../_base_/seg_runtime.py", "../_base_/models/dinov2_small.py"]
@@ -31,7 +31,7 @@ model = dict(
         num_classes=4,
         norm_cfg=dict(type="BN", requires_grad=True),
         align_corners=False,
-        loss_decode=dict(type="CrossEntropyLoss", use_sigmoid=False, loss_weight=1.0),
+        loss_decode=dict(type="CrossEntropyLoss", use_sigmoid=False, loss_weight=1.0, avg_non_ignore=True),
     ),
     train_cfg=dict(),
     test_cfg=dict(mode="whole"),
