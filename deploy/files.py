@@ -6,7 +6,7 @@ import json
 import os
 import secrets
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,14 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[Path]:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def refuse_overwriting(results: Iterable[Path], images: Iterable[Path]) -> None:
+    """Raise a `ValueError` if a result would take the place of one of the images it is made from."""
+    inputs = {path.resolve() for path in images}
+    for result in results:
+        if result.resolve() in inputs:
+            raise ValueError(f"{result} is one of the images and would be overwritten; choose another --out")
 
 
 def write_json(path: str | os.PathLike[str], value: Any) -> None:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from deploy.cli import EXIT_USAGE, run_cli
 from deploy.draw import add_legend, overlay
-from deploy.files import write_json, write_npz
+from deploy.files import refuse_overwriting, write_json, write_npz
 from deploy.io import list_images, read_image, write_image
 from deploy.manifest import PRECISIONS, Manifest
 from deploy.predictor import Prediction, Predictor
@@ -51,16 +51,6 @@ def unique_stems(paths: Sequence[Path]) -> list[str]:
         used.add(stem.casefold())
         stems.append(stem)
     return stems
-
-
-def refuse_overwriting(paths: Sequence[Path], out: Path) -> None:
-    """Raise a `ValueError` if a result would take the place of one of the images."""
-    inputs = {path.resolve() for path in paths}
-    for stem in unique_stems(paths):
-        for ending in ("overlay.png", "mask.png", "features.npz"):
-            result = out / f"{stem}_{ending}"
-            if result.resolve() in inputs:
-                raise ValueError(f"{result} is one of the images and would be overwritten; choose another --out")
 
 
 def class_shares(prediction: Prediction, manifest: Manifest) -> dict[str, float]:
@@ -153,7 +143,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if out.exists() and not out.is_dir():
         raise ValueError(f"--out {out} is a file; expected a folder")
     paths = list_images(args.images)
-    refuse_overwriting(paths, out)
+    endings = ("overlay.png", "mask.png", "features.npz")
+    refuse_overwriting((out / f"{stem}_{ending}" for stem in unique_stems(paths) for ending in endings), paths)
     predictor = Predictor(args.bundle, runtime=args.runtime, precision=args.precision, threads=args.threads)
     done, failed = predict_images(predictor, paths, out)
     if done:

@@ -15,7 +15,7 @@ from rich.table import Table
 from deploy.bench import measure, paired_ratio
 from deploy.cli import run_cli
 from deploy.draw import add_legend, overlay, side_by_side
-from deploy.files import write_json
+from deploy.files import refuse_overwriting, write_json
 from deploy.io import list_images, read_image, write_image
 from deploy.predict import unique_stems
 from deploy.predictor import Predictor, default_threads
@@ -42,7 +42,7 @@ def main() -> None:
     if args.iterations < 1:
         raise ValueError(f"--iterations must be positive, got {args.iterations}")
     pictures = [args.out / f"{stem}.png" for stem in unique_stems(images)]
-    refuse_overwriting(images, pictures)
+    refuse_overwriting(pictures, images)
     receipt = read_receipt(args.receipt or args.bundle / RECEIPT_FILE)
     fp32, int8 = (Predictor(args.bundle, precision=precision, threads=args.threads) for precision in ("fp32", "int8"))
     if fp32.manifest.task != "segmentation":
@@ -71,14 +71,6 @@ def main() -> None:
     write_json(args.out / "summary.json", summary)
     console.print(summary_table(summary, args.receipt))
     console.print(f"{len(pictures)} pictures and summary.json in {args.out}")
-
-
-def refuse_overwriting(images: list[Path], pictures: list[Path]) -> None:
-    """Raises ValueError if a picture would take the place of one of the images."""
-    inputs = {path.resolve() for path in images}
-    for picture in pictures:
-        if picture.resolve() in inputs:
-            raise ValueError(f"{picture} is one of the images and would be overwritten; choose another --out")
 
 
 def draw_panels(image: Any, maps: list[Any], manifest: Any) -> Any:

@@ -15,7 +15,6 @@ import struct
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlparse
 
 import numpy as np
 import torch
@@ -111,7 +110,7 @@ def use_safe_loader() -> None:
     MMEngine's resume would execute it.
     """
     for prefix in list(CheckpointLoader._schemes):
-        CheckpointLoader.register_scheme(prefix, _refuse_address if prefix else _load_from_disk, force=True)
+        CheckpointLoader.register_scheme(prefix, _load_from_disk, force=True)
 
 
 def read_metadata(path: str | Path) -> dict[str, str]:
@@ -141,13 +140,6 @@ def _load_from_disk(filename: str, map_location: Any) -> dict[str, Any]:
         checkpoint["meta"] = {key: value for key, value in meta.items() if key not in ("cfg", "config")}
     device = torch.device("cpu" if map_location is None else map_location)
     return checkpoint if device.type == "cpu" else _to_device(checkpoint, device)
-
-
-def _refuse_address(filename: str, map_location: Any) -> dict[str, Any]:
-    raise ValueError(
-        f"checkpoint {filename} is an address ({urlparse(filename).scheme}); download the file and give its path, "
-        "so that it is read by the safe loader and its hash can be recorded"
-    )
 
 
 def _to_device(value: Any, device: torch.device) -> Any:

