@@ -1,5 +1,6 @@
 """How every command of the project ends: an exit code, and one line instead of a traceback for a user's mistake."""
 
+import io
 import logging
 import os
 import sys
@@ -32,6 +33,9 @@ def run_cli(main: Callable[[], int | None]) -> NoReturn:
     Raises:
         SystemExit: Always.
     """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a file name that the terminal cannot show must not end the run
+            stream.reconfigure(errors="backslashreplace")
     logging.basicConfig(level=logging.INFO, format="%(levelname)s: %(message)s")
     try:
         code = main()

@@ -67,7 +67,8 @@ def write_json(path: str | os.PathLike[str], value: Any) -> None:
     except (TypeError, ValueError) as error:
         raise ValueError(f"cannot write {path}: the content is not plain JSON ({error})") from error
     with atomic_write(path) as temporary:
-        temporary.write_text(text + "\n", encoding="utf-8")
+        # A file name that is no UTF-8 holds lone surrogates; escaped they are valid JSON and read back the same.
+        temporary.write_text(text + "\n", encoding="utf-8", errors="backslashreplace")
 
 
 def write_npz(path: str | os.PathLike[str], arrays: Mapping[str, npt.NDArray[Any]]) -> None:

@@ -3,7 +3,7 @@
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -115,11 +115,19 @@ def predict_images(predictor: Predictor, paths: Sequence[Path], out: Path) -> tu
     return done, failed
 
 
+def model_line(model: Mapping[str, Any]) -> str:
+    """Say in one line what ran: the record is that of `Predictor.describe`."""
+    return (
+        f"{model['file']} ({model['precision']}) on {model['runtime']} {model['version']}, {model['threads']} threads"
+    )
+
+
 def result_table(done: Sequence[Any]) -> str:
     """Format the records of `predict_images` as a table."""
     rows = []
     for record in done:
-        top = list(record.get("shares", {}).items())[:3]
+        # A share that would be printed as 0 % is left to the JSON.
+        top = [(name, share) for name, share in record.get("shares", {}).items() if share >= 0.005][:3]
         rows.append(
             [
                 Path(record["image"]).name,
@@ -156,6 +164,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             "failed": failed,
         }
         write_json(out / REPORT_NAME, report)
+        print(model_line(report["model"]))
         print(result_table(done))
         print(f"{len(done)} of {len(paths)} images done; results and {REPORT_NAME} are in {out}")
     if failed:

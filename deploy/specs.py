@@ -194,8 +194,8 @@ class FileSpec:
     def __post_init__(self) -> None:
         if not isinstance(self.sha256, str) or not re.fullmatch(r"[0-9a-f]{64}", self.sha256):
             raise ValueError(f"file sha256 is {self.sha256!r}; expected 64 lower-case hex digits")
-        if isinstance(self.bytes, bool) or not isinstance(self.bytes, int) or self.bytes < 0:
-            raise ValueError(f"file bytes is {self.bytes!r}; expected a size of 0 or more")
+        if isinstance(self.bytes, bool) or not isinstance(self.bytes, int) or self.bytes < 1:
+            raise ValueError(f"file bytes is {self.bytes!r}; expected a positive size")
         check_choice("file precision", self.precision, PRECISIONS)
         check_choice("file target", self.target, TARGETS)
         if isinstance(self.external_data, str):

@@ -13,7 +13,7 @@ from deploy.cli import run_cli
 from vitdense.checkpoints import load_trained, use_safe_loader
 from vitdense.config import default_work_dir, load_config
 from vitdense.datasets import check_dataset_files
-from vitdense.engine.runner import build_runner, dump_predictions, save_pictures
+from vitdense.engine.runner import build_runner, dump_predictions, run_built, save_pictures
 
 
 def parse_args() -> argparse.Namespace:
@@ -47,7 +47,7 @@ def main() -> None:
     load_trained(model, args.checkpoint)
     if args.out:
         dump_predictions(runner, args.out)
-    runner.test()
+    run_built(runner, runner.test)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from deploy.cli import run_cli
 from vitdense.checkpoints import use_safe_loader
 from vitdense.config import default_work_dir, load_config
 from vitdense.datasets import check_dataset_files
-from vitdense.engine.runner import build_runner, enable_amp, enable_auto_scale_lr, set_resume
+from vitdense.engine.runner import build_runner, enable_amp, enable_auto_scale_lr, run_built, set_resume
 
 
 def parse_args() -> argparse.Namespace:
@@ -47,7 +47,8 @@ def main() -> None:
         enable_auto_scale_lr(cfg)
     set_resume(cfg, args.resume)
     check_dataset_files(cfg, ("train", "val"))
-    build_runner(cfg).train()
+    runner = build_runner(cfg)
+    run_built(runner, runner.train)
 
 
 if __name__ == "__main__":

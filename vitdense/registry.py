@@ -12,8 +12,8 @@ from mmengine.registry import WEIGHT_INITIALIZERS as MMENGINE_WEIGHT_INITIALIZER
 from mmengine.registry import Registry
 
 MODELS = Registry("model", parent=MMENGINE_MODELS, scope="vitdense")
-# Data sets subclass those of MMSegmentation, which need not be installed: looked up, they are imported.
-DATASETS = Registry("dataset", parent=MMENGINE_DATASETS, scope="vitdense", locations=["vitdense.datasets"])
+# Imported when one is looked up: they subclass those of MMSegmentation, slow to import and not always installed.
+DATASETS = Registry("dataset", parent=MMENGINE_DATASETS, scope="vitdense", locations=["vitdense.datasets.grouped"])
 WEIGHT_INITIALIZERS = Registry("weight initializer", parent=MMENGINE_WEIGHT_INITIALIZERS, scope="vitdense")
 OPTIM_WRAPPER_CONSTRUCTORS = Registry(
     "optimizer wrapper constructor", parent=MMENGINE_OPTIM_WRAPPER_CONSTRUCTORS, scope="vitdense"

@@ -1,6 +1,8 @@
 """Tests of deploy.files."""
 
 import hashlib
+import json
+import os
 
 import numpy as np
 import pytest
@@ -29,6 +31,13 @@ def test_json_refuses_what_it_cannot_express(tmp_path, value):
     with pytest.raises(ValueError, match="not plain JSON"):
         write_json(tmp_path / "a.json", value)
     assert not list(tmp_path.iterdir())
+
+
+def test_json_keeps_a_file_name_that_is_no_utf8(tmp_path):
+    name = os.fsdecode(b"photo-\xff-\xc3\xa9.jpg")
+    write_json(tmp_path / "a.json", {"image": name, "plain": "é"})
+    assert json.loads((tmp_path / "a.json").read_text(encoding="utf-8")) == {"image": name, "plain": "é"}
+    assert "é" in (tmp_path / "a.json").read_text(encoding="utf-8")
 
 
 def test_npz_takes_any_name(tmp_path):

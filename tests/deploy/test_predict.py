@@ -1,6 +1,7 @@
 """Tests of the command `python -m deploy.predict`."""
 
 import json
+import os
 from pathlib import Path
 
 import cv2
@@ -28,6 +29,7 @@ def test_segmentation(bundle, photos, tmp_path, run_module):
     names = ["a_mask.png", "a_overlay.png", "b_mask.png", "b_overlay.png", "predictions.json"]
     assert sorted(p.name for p in out.iterdir()) == names
     assert "2 of 2 images done" in result.stdout and "61x83" in result.stdout
+    assert "model.onnx (fp32) on onnxruntime" in result.stdout and "1 threads" in result.stdout
 
     image = read_image(photos / "a.png")
     mask = cv2.imread(str(out / "a_mask.png"), cv2.IMREAD_UNCHANGED)
@@ -72,6 +74,18 @@ def test_equal_stems_do_not_overwrite_each_other(bundle, photo, tmp_path):
 def test_unique_stems():
     paths = [Path(p) for p in ("a/x.png", "b/x.png", "b/x-2.png", "X.jpg", "y.png")]
     assert unique_stems(paths) == ["x", "x-2", "x-2-2", "X-3", "y"]
+
+
+def test_a_file_name_that_is_no_utf8(bundle, photo, tmp_path, run_module):
+    write_image(tmp_path / "x.png", photo)
+    try:
+        named = (tmp_path / "x.png").rename(tmp_path / os.fsdecode(b"x-\xff.png"))
+    except OSError:
+        pytest.skip("this file system takes UTF-8 names only")
+    result = run_module("deploy.predict", bundle, named, "--out", tmp_path / "out", *ORT)
+    assert result.returncode == 0, result.stderr
+    record = json.loads((tmp_path / "out" / "predictions.json").read_text())["images"][0]
+    assert record["image"] == os.fspath(named) and (tmp_path / "out" / record["files"]["mask"]).is_file()
 
 
 def test_an_unreadable_image_among_good_ones(bundle, photos, tmp_path, run_module):

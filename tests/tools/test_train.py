@@ -147,6 +147,24 @@ def test_resume_needs_the_state_of_a_training(refused, small_segmenter, tmp_path
     assert "holds weights but no state of a training" in message
 
 
+@pytest.mark.parametrize(
+    "mistake",
+    [
+        "optim_wrapper.optimizer.type=Adamw",
+        "param_scheduler.0.type=Polynomial",
+        "train_dataloader.dataset.pipeline.0.type=LoadImage",
+        "train_cfg.by_iteration=True",
+    ],
+)
+def test_mistakes_that_mmengine_finds_late(refused, small_segmenter, tmp_path, mistake):
+    options = ["--work-dir", tmp_path, "--cfg-options", mistake]
+    message = refused("tools/train.py", small_segmenter.config, *options)
+    assert (
+        "this config cannot be built" in message
+        and re.split("[.=]", mistake)[-1 if "type" in mistake else 1] in message
+    )
+
+
 def test_unknown_argument_in_the_config(refused, small_segmenter, tmp_path):
     options = ["--work-dir", tmp_path, "--cfg-options", "model.backbone.windows=4"]
     assert "unexpected keyword argument 'windows'" in refused("tools/train.py", small_segmenter.config, *options)

@@ -1,12 +1,8 @@
-"""Data sets and checks of their layout."""
+"""Data sets and checks of their layout.
 
-import importlib.util
+``GroupedMaskDataset`` subclasses one of MMSegmentation's and is imported when a config names it (see registry.py).
+"""
 
 from .checks import check_dataset_files
 
-if importlib.util.find_spec("mmseg"):  # the data set subclasses one of MMSegmentation's
-    from .grouped import GroupedMaskDataset
-
-    __all__ = ["GroupedMaskDataset", "check_dataset_files"]
-else:
-    __all__ = ["check_dataset_files"]
+__all__ = ["check_dataset_files"]

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from typing import TypeVar
 
 import torch
 from mmengine.config import Config
 from mmengine.device import get_device
 from mmengine.dist import is_distributed
 from mmengine.evaluator import DumpResults
+from mmengine.hooks import Hook
 from mmengine.registry import RUNNERS
 from mmengine.runner import Runner
 
 from ..checkpoints import read_checkpoint
 from ..errors import CONFIG_MISTAKES
+
+_Result = TypeVar("_Result")
 
 
 def enable_amp(cfg: Config) -> None:
@@ -79,7 +84,36 @@ def build_runner(cfg: Config) -> Runner:
     try:
         return RUNNERS.build(cfg) if "runner_type" in cfg else Runner.from_cfg(cfg)
     except CONFIG_MISTAKES as error:  # an unknown type or an argument out of range; MMEngine names it
-        raise ValueError(f"this config cannot be built: {error} (VITDENSE_DEBUG=1 shows where)") from error
+        raise _config_error(error) from error
+
+
+def run_built(runner: Runner, run: Callable[[], _Result]) -> _Result:
+    """Calls ``runner.train`` or ``runner.test``, which build optimizer, schedules and data only then.
+
+    Raises:
+        ValueError: One of those cannot be built. What fails later is no mistake of the config and is raised as it is.
+    """
+    built = _Built()
+    runner.register_hook(built)
+    try:
+        return run()
+    except CONFIG_MISTAKES as error:
+        if built.reached:
+            raise
+        raise _config_error(error) from error
+
+
+class _Built(Hook):
+    """Notes that the Runner has built all the config names: ``before_run`` is the first hook after that."""
+
+    reached = False
+
+    def before_run(self, runner: Runner) -> None:
+        self.reached = True
+
+
+def _config_error(error: Exception) -> ValueError:
+    return ValueError(f"this config cannot be built: {error} (VITDENSE_DEBUG=1 shows where)")
 
 
 def save_pictures(cfg: Config, folder: str) -> None:
