@@ -26,7 +26,17 @@ from vitdense.models import ViT
 
 @pytest.mark.parametrize("shape", [(64, 64), (96, 160), (77, 130)])
 @pytest.mark.parametrize("window", [0, 4])
-def test_lowering_changes_nothing_but_the_form(shape, window):
+@pytest.mark.parametrize(
+    "options",
+    [
+        dict(),
+        dict(use_rel_pos=True, img_size=128, residual_block_indexes=(2,)),
+        dict(rel_pos_bias=True, pos_embed="sincos"),
+        dict(pos_embed="rotary", mlp="swiglu"),
+        dict(pos_embed="separate"),
+    ],
+)
+def test_lowering_changes_nothing_but_the_form(shape, window, options):
     model = ViT(
         dict(embed_dims=32, depth=3, num_heads=4),
         window_size=window,
@@ -36,6 +46,7 @@ def test_lowering_changes_nothing_but_the_form(shape, window):
         num_register_tokens=2,
         layer_scale_init=1.0,
         final_norm=True,
+        **options,
     )
     draw_parameters(model)
     before = {name: value.clone() for name, value in model.state_dict().items()}

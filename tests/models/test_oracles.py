@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from torch import nn
 
 from vitdense.checkpoints import load_pretrained
 from vitdense.models import ViT
@@ -14,7 +13,7 @@ LIMIT = 1e-4
 def draw_parameters(model, seed=0):
     """Weights and biases N(0, 0.05), norm weights 1 + N(0, 0.1): none keeps its initial value."""
     generator = torch.Generator().manual_seed(seed)
-    norms = {id(module.weight) for module in model.modules() if isinstance(module, nn.LayerNorm)}
+    norms = {id(module.weight) for module in model.modules() if "Norm" in type(module).__name__}
     with torch.no_grad():
         for parameter in model.parameters():
             noise = torch.randn(parameter.shape, generator=generator)
@@ -26,17 +25,17 @@ def relative_error(found, expected):
     return ((found - expected).abs().max() / expected.abs().max()).item()
 
 
-def vitdet_pair():
+def vitdet_pair(rel_pos=False, residual=(), dims=48, heads=4):
     config = transformers.VitDetConfig(
-        hidden_size=48,
+        hidden_size=dims,
         num_hidden_layers=4,
-        num_attention_heads=4,
+        num_attention_heads=heads,
         image_size=224,
         pretrain_image_size=224,
         window_block_indices=[0, 1, 3],
         window_size=14,
-        residual_block_indices=[],
-        use_relative_position_embeddings=False,
+        residual_block_indices=list(residual),
+        use_relative_position_embeddings=rel_pos,
         out_indices=[4],
     )
     oracle = draw_parameters(transformers.VitDetBackbone(config))
@@ -46,10 +45,18 @@ def vitdet_pair():
             name.replace("embeddings.projection", "patch_embed.proj")
             .replace("encoder.layer.", "blocks.")
             .replace("attention.", "attn.")
+            .replace("rel_pos_h", "rel_pos.height")
+            .replace("rel_pos_w", "rel_pos.width")
         )
         state[name] = value
     state["pos_embed.weight"] = state.pop("embeddings.position_embeddings")[:, 1:]  # the cls entry is not used
-    model = ViT(dict(embed_dims=48, depth=4, num_heads=4), window_size=14, global_attn_indexes=(2,)).eval()
+    model = ViT(
+        dict(embed_dims=dims, depth=4, num_heads=heads),
+        window_size=14,
+        global_attn_indexes=(2,),
+        use_rel_pos=rel_pos,
+        residual_block_indexes=residual,
+    ).eval()
     load_pretrained(model, state)
     return model, oracle
 
@@ -64,9 +71,17 @@ def vitdet_image(shape):
 
 
 @pytest.mark.parametrize("shape", [(224, 224), (448, 224), (512, 512), (384, 640), (320, 448), (333, 517)])
-def test_vitdet_backbone(shape):
-    model, oracle = vitdet_pair()
+@pytest.mark.parametrize("rel_pos", [False, True])
+def test_vitdet_backbone(shape, rel_pos):
+    model, oracle = vitdet_pair(rel_pos, residual=(1, 2) if rel_pos else ())
     image, padded = vitdet_image(shape)
+    with torch.no_grad():
+        assert relative_error(model(image)[0], oracle(padded).feature_maps[0]) <= LIMIT
+
+
+def test_vitdet_heads_of_80():
+    model, oracle = vitdet_pair(rel_pos=True, dims=160, heads=2)
+    image, padded = vitdet_image((320, 224))
     with torch.no_grad():
         assert relative_error(model(image)[0], oracle(padded).feature_maps[0]) <= LIMIT
 
@@ -109,8 +124,10 @@ def test_dinov2_notices_every_perturbed_tensor():
     with torch.no_grad():
         expected = oracle(image).last_hidden_state[:, 1:]
         original = {name: value.clone() for name, value in oracle.state_dict().items()}
+        generator = torch.Generator().manual_seed(2)
         for name in original:
-            state = {**original, name: original[name] + 0.5 * torch.randn(original[name].shape)}
+            noise = torch.randn(original[name].shape, generator=generator)
+            state = {**original, name: original[name] + 2 * noise}
             model, _ = dinov2_model(state)
             error = relative_error(model(image)[0].flatten(2).transpose(1, 2), expected)
             if name.endswith("mask_token"):
@@ -124,13 +141,14 @@ def test_dinov2_notices_every_perturbed_tensor():
 
 
 def test_vitdet_notices_every_perturbed_tensor():
-    model, oracle = vitdet_pair()
+    model, oracle = vitdet_pair(rel_pos=True, residual=(0, 3))
     image, padded = vitdet_image((333, 256))
     with torch.no_grad():
         expected = oracle(padded).feature_maps[0]
         assert relative_error(model(image)[0], expected) <= LIMIT
+        generator = torch.Generator().manual_seed(2)
         for name, parameter in model.named_parameters():
             kept = parameter.clone()
-            parameter.add_(0.05 * torch.randn(parameter.shape))
+            parameter.add_(0.2 * torch.randn(parameter.shape, generator=generator))
             assert relative_error(model(image)[0], expected) > LIMIT, name
             parameter.copy_(kept)

@@ -73,7 +73,8 @@ def test_attention_is_permutation_equivariant():
     attention = model.blocks[0].attn.eval()
     tokens, order = torch.randn(2, 35, 32), torch.randperm(35)
     with torch.no_grad():
-        assert torch.allclose(attention(tokens)[:, order], attention(tokens[:, order]), atol=1e-6)
+        moved = attention(tokens[:, order], TokenLayout((5, 7)))
+        assert torch.allclose(attention(tokens, TokenLayout((5, 7)))[:, order], moved, atol=1e-6)
 
 
 @pytest.mark.parametrize("grid", [(8, 12), (5, 7), (13, 4)])
@@ -195,7 +196,12 @@ def test_drop_path_rises_linearly_and_keeps_the_mean():
         (dict(arch=TINY, out_indices=(3,)), "out_indices holds 3, but the blocks are 0..2"),
         (dict(arch=TINY, global_attn_indexes=(-4,)), "global_attn_indexes holds -4"),
         (dict(arch=TINY, pretrain_img_size=225), "no multiple of patch_size=16"),
-        (dict(arch=TINY, pos_embed="rotary"), "choose 'learned' or 'none'"),
+        (dict(arch=TINY, pos_embed="rope"), "choose 'learned', 'sincos', 'separate', 'rotary' or 'none'"),
+        (dict(arch=TINY, mlp="relu"), "mlp='relu' is unknown"),
+        (dict(arch=TINY, use_rel_pos=True, rel_pos_bias=True), "exclude each other"),
+        (dict(arch=TINY, residual_block_indexes=(3,)), "residual_block_indexes holds 3"),
+        (dict(arch=dict(embed_dims=30, depth=1, num_heads=3), pos_embed="sincos"), "multiple of 4, not 30"),
+        (dict(arch=dict(embed_dims=30, depth=1, num_heads=3), pos_embed="rotary"), "multiple of 4, not 10"),
         (dict(arch=TINY, frozen_stages=4), "must lie in -1..3"),
         (dict(arch=TINY, window_size=-1), "must be >= 0"),
     ],

@@ -16,7 +16,7 @@ def layer_factor(name: str, depth: int, decay_rate: float) -> float:
     """Factor on the learning rate of one parameter of a ViT (detectron2 at 02b5c4e, ``get_vit_lr_decay_rate``).
 
     ``decay_rate ** (depth + 1 - id)`` with id 0 for the patch embedding, the position embedding and the extra tokens,
-    i + 1 for block i; everything else (the final norm) has factor 1.
+    i + 1 for block i; everything else (residual bottlenecks, the final norm) has factor 1.
 
     Args:
         name: The parameter's name inside the ViT.
@@ -25,7 +25,7 @@ def layer_factor(name: str, depth: int, decay_rate: float) -> float:
     """
     if name.startswith(("patch_embed.", "pos_embed.", "cls_token", "register_tokens")):
         return float(decay_rate ** (depth + 1))
-    if match := re.match(r"blocks\.(\d+)\.", name):
+    if match := re.match(r"blocks\.(\d+)\.(?!residual\.)", name):
         return float(decay_rate ** (depth - int(match[1])))
     return 1.0
 

@@ -1,4 +1,7 @@
-"""Absolute position embedding, interpolated to any grid."""
+"""Absolute position embeddings for any grid: a learned table, sines and cosines, separate rows and columns.
+
+All give ``patches(grid)``, the positions (1, H*W, C) in raster order, and ``cls()``, that of the cls token.
+"""
 
 from __future__ import annotations
 
@@ -67,3 +70,80 @@ class PositionEmbedding(nn.Module):
                 f"interpolate_offset={self.interpolate_offset} gives {tuple(table.shape[-2:])}, not {grid}"
             )
         return table.permute(0, 2, 3, 1).flatten(1, 2)
+
+
+class SinCosEmbedding(nn.Module):
+    """Fixed sines and cosines of the column and the row (MAE, arXiv:2111.06377, ``get_2d_sincos_pos_embed``).
+
+    Half of the channels hold the column, half the row. On another grid the places are scaled to those of the stored one
+    and the functions evaluated there, so nothing is interpolated. The cls token has the position zero.
+
+    Args:
+        grid: Patches along H and W for which positions are whole numbers.
+        embed_dims: Width of a token, a multiple of 4.
+
+    Raises:
+        ValueError: ``embed_dims`` is no multiple of 4.
+    """
+
+    with_cls_token = False  # no entry of its own in a table
+
+    def __init__(self, grid: tuple[int, int], embed_dims: int) -> None:
+        super().__init__()
+        if embed_dims % 4:
+            raise ValueError(f"pos_embed='sincos' needs embed_dims to be a multiple of 4, not {embed_dims}")
+        self.grid = grid
+        frequencies = 10000.0 ** (-torch.arange(embed_dims // 4, dtype=torch.float64) / (embed_dims // 4))
+        self.register_buffer("frequencies", frequencies.float(), persistent=False)
+
+    def cls(self) -> Tensor:
+        """Position of the cls token: zeros, (1, 1, C)."""
+        assert isinstance(self.frequencies, Tensor)
+        return self.frequencies.new_zeros(1, 1, 4 * len(self.frequencies))
+
+    def patches(self, grid: tuple[int, int]) -> Tensor:
+        """Positions of the patches for ``grid`` (H, W), in raster order: (1, H*W, C)."""
+        assert isinstance(self.frequencies, Tensor)
+        halves = []
+        for new, old in zip(grid, self.grid, strict=True):
+            places = (torch.arange(new, device=self.frequencies.device, dtype=torch.float32) + 0.5) * (old / new) - 0.5
+            angles = places[:, None] * self.frequencies
+            halves.append(torch.cat([angles.sin(), angles.cos()], dim=1))
+        rows, columns = halves
+        table = torch.cat([columns[None].expand(grid[0], -1, -1), rows[:, None].expand(-1, grid[1], -1)], dim=2)
+        return table.flatten(0, 1)[None]
+
+
+class SeparateEmbedding(nn.Module):
+    """A learned vector for each row and one for each column, added; interpolated linearly to other grids.
+
+    The cls token has the position zero.
+
+    Args:
+        grid: Patches along H and W of the stored vectors.
+        embed_dims: Width of a token.
+    """
+
+    with_cls_token = False
+
+    def __init__(self, grid: tuple[int, int], embed_dims: int) -> None:
+        super().__init__()
+        self.grid = grid
+        self.rows = nn.Parameter(torch.zeros(grid[0], embed_dims))
+        self.columns = nn.Parameter(torch.zeros(grid[1], embed_dims))
+        for table in (self.rows, self.columns):
+            nn.init.trunc_normal_(table, std=0.02)
+
+    def cls(self) -> Tensor:
+        """Position of the cls token: zeros, (1, 1, C)."""
+        return self.rows.new_zeros(1, 1, self.rows.shape[1])
+
+    def patches(self, grid: tuple[int, int]) -> Tensor:
+        """Positions of the patches for ``grid`` (H, W), in raster order: (1, H*W, C)."""
+        rows, columns = (
+            table
+            if len(table) == side
+            else F.interpolate(table.T[None], size=side, mode="linear", align_corners=False)[0].T
+            for table, side in zip((self.rows, self.columns), grid, strict=True)
+        )
+        return (rows[:, None] + columns[None]).flatten(0, 1)[None]

@@ -33,12 +33,14 @@ class Arch:
 
 
 # Ti and S: DeiT (arXiv:2012.12877), table 1. B, L and H: ViT (arXiv:2010.11929), table 1; H has 16 heads of 80.
+# giant: DINOv2 (arXiv:2304.07193), with the gated MLP (mlp='swiglu').
 ARCHS: dict[str, Arch] = {
     "tiny": Arch(embed_dims=192, depth=12, num_heads=3),
     "small": Arch(embed_dims=384, depth=12, num_heads=6),
     "base": Arch(embed_dims=768, depth=12, num_heads=12),
     "large": Arch(embed_dims=1024, depth=24, num_heads=16),
     "huge": Arch(embed_dims=1280, depth=32, num_heads=16),
+    "giant": Arch(embed_dims=1536, depth=40, num_heads=24, mlp_ratio=8 / 3),
 }
 
 

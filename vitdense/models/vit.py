@@ -12,8 +12,10 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from ..registry import MODELS
-from .blocks import Block
-from .position import PositionEmbedding
+from .blocks import MLPS, Block
+from .position import PositionEmbedding, SeparateEmbedding, SinCosEmbedding
+from .relative import DecomposedRelativePosition, RelativePositionBias
+from .rotary import RotaryEmbedding
 from .sizes import resolve_arch
 from .windows import TokenLayout
 
@@ -56,21 +58,31 @@ class ViT(BaseModule):
     tokens; the copies are averaged afterwards.
 
     Args:
-        arch: 'tiny', 'small', 'base', 'large', 'huge', or a dict of ``embed_dims``, ``depth``, ``num_heads`` and
-            optionally ``mlp_ratio``. Defaults to 'base'.
+        arch: 'tiny', 'small', 'base', 'large', 'huge', 'giant', or a dict of ``embed_dims``, ``depth``, ``num_heads``
+            and optionally ``mlp_ratio``. Defaults to 'base'.
+        img_size: Side, or (H, W), in pixels for which the relative-position tables of global blocks are stored; any
+            other size works, with interpolated tables. Defaults to ``pretrain_img_size``.
         pretrain_img_size: Side, or (H, W), in pixels for which the position table is stored. Defaults to 224.
         patch_size: Side of a patch in pixels. Defaults to 16.
         in_channels: Channels of the image. Defaults to 3.
         window_size: Side of a window in patches; 0 makes every block global. Defaults to 0.
         global_attn_indexes: Blocks that attend globally although ``window_size`` is set. Defaults to ().
         out_indices: Blocks whose output is returned; negative values count from the end. Defaults to (-1,).
-        pos_embed: 'learned' (an absolute table) or 'none'. Defaults to 'learned'.
+        residual_block_indexes: Blocks followed by a residual bottleneck (:class:`.blocks.ResidualBottleneck`).
+            Defaults to ().
+        pos_embed: 'learned' (an absolute table), 'sincos' (fixed), 'separate' (learned rows and columns), 'rotary' (in
+            attention) or 'none'. Defaults to 'learned'.
         interpolate_offset: Convention of the position table, see :class:`PositionEmbedding`. Defaults to 0.0.
         interpolate_antialias: Likewise. Defaults to False.
+        use_rel_pos: ViTDet's decomposed relative position in every block. Defaults to False.
+        rel_pos_bias: BEiT's relative-position bias in every block. Defaults to False.
+        rotary_base: Of 'rotary', see :class:`.rotary.RotaryEmbedding`. Defaults to 100.
         with_cls_token: Whether a cls token runs along (it is not part of the output). Defaults to False.
         num_register_tokens: Register tokens (arXiv:2309.16588) that run along. Defaults to 0.
         qkv_bias: Whether q, k and v have a bias. Defaults to True.
         layer_scale_init: Start of LayerScale's factors; None for no LayerScale. Defaults to None.
+        mlp: 'gelu' or 'swiglu' (DINOv2-giant, DINOv3-H+); with 'swiglu' ``mlp_ratio`` counts one of its halves.
+            Defaults to 'gelu'.
         drop_path_rate: Stochastic depth, rising linearly from 0 to this value at the last block. Defaults to 0.0.
         final_norm: Whether a LayerNorm stands before every output map; DINOv2's features need it. Defaults to False.
         norm_eps: Epsilon of every LayerNorm. Defaults to 1e-6.
@@ -88,18 +100,24 @@ class ViT(BaseModule):
         self,
         arch: str | Mapping[str, float] = "base",
         *,
+        img_size: int | tuple[int, int] | None = None,
         pretrain_img_size: int | tuple[int, int] = 224,
         patch_size: int = 16,
         in_channels: int = 3,
         window_size: int = 0,
         global_attn_indexes: Sequence[int] = (),
         out_indices: Sequence[int] = (-1,),
+        residual_block_indexes: Sequence[int] = (),
         pos_embed: str = "learned",
         interpolate_offset: float = 0.0,
         interpolate_antialias: bool = False,
+        use_rel_pos: bool = False,
+        rel_pos_bias: bool = False,
+        rotary_base: float = 100.0,
         with_cls_token: bool = False,
         num_register_tokens: int = 0,
         qkv_bias: bool = True,
+        mlp: str = "gelu",
         layer_scale_init: float | None = None,
         drop_path_rate: float = 0.0,
         final_norm: bool = False,
@@ -115,26 +133,36 @@ class ViT(BaseModule):
             raise ValueError(f"window_size={window_size} and num_register_tokens={num_register_tokens} must be >= 0")
         if not -1 <= frozen_stages <= depth:
             raise ValueError(f"frozen_stages={frozen_stages} must lie in -1..{depth} (the depth)")
+        if mlp not in MLPS:
+            raise ValueError(f"mlp='{mlp}' is unknown; choose one of {sorted(MLPS)}")
+        if use_rel_pos and rel_pos_bias:
+            raise ValueError("use_rel_pos (ViTDet's tables) and rel_pos_bias (BEiT's) exclude each other")
         self.patch_size = patch_size
         self.window_size = window_size
         self.global_attn_indexes = tuple(_resolve_index(i, depth, "global_attn_indexes") for i in global_attn_indexes)
         self.out_indices = tuple(_resolve_index(i, depth, "out_indices") for i in out_indices)
+        residual = tuple(_resolve_index(i, depth, "residual_block_indexes") for i in residual_block_indexes)
         self.num_prefix = int(with_cls_token) + num_register_tokens
         self.frozen_stages = frozen_stages
         self.with_cp = with_cp
 
         self.patch_embed = PatchEmbed(in_channels, dims, patch_size)
-        self.pos_embed = self._build_pos_embed(
-            pos_embed, pretrain_img_size, with_cls_token, interpolate_offset, interpolate_antialias
-        )
+        table = dict(interpolate_offset=interpolate_offset, interpolate_antialias=interpolate_antialias)
+        self.pos_embed = self._build_pos_embed(pos_embed, pretrain_img_size, with_cls_token, table)
+        self.rotary = RotaryEmbedding(dims // self.arch.num_heads, rotary_base) if pos_embed == "rotary" else None
+        img_size = pretrain_img_size if img_size is None else img_size
         self.cls_token = nn.Parameter(torch.zeros(1, 1, dims)) if with_cls_token else None
         self.register_tokens = nn.Parameter(torch.zeros(1, num_register_tokens, dims)) if num_register_tokens else None
+        windowed = [window_size > 0 and i not in self.global_attn_indexes for i in range(depth)]
         self.blocks = nn.ModuleList(
             Block(
                 dims,
                 self.arch.num_heads,
                 self.arch.mlp_ratio,
-                windowed=window_size > 0 and i not in self.global_attn_indexes,
+                windowed=windowed[i],
+                mlp=mlp,
+                rel_pos=self._build_rel_pos(use_rel_pos, rel_pos_bias, windowed[i], img_size, with_cls_token),
+                residual=i in residual,
                 qkv_bias=qkv_bias,
                 layer_scale_init=layer_scale_init,
                 drop_path=drop_path_rate * i / max(depth - 1, 1),
@@ -146,28 +174,39 @@ class ViT(BaseModule):
         self._init_parameters()
         self._freeze()
 
+    def _grid(self, image_size: int | tuple[int, int]) -> tuple[int, int]:
+        height, width = (image_size,) * 2 if isinstance(image_size, int) else tuple(image_size)
+        if height % self.patch_size or width % self.patch_size:
+            raise ValueError(
+                f"img_size or pretrain_img_size is {image_size}, no multiple of patch_size={self.patch_size}"
+            )
+        return height // self.patch_size, width // self.patch_size
+
     def _build_pos_embed(
-        self,
-        kind: str,
-        pretrain_img_size: int | tuple[int, int],
-        with_cls_token: bool,
-        interpolate_offset: float,
-        interpolate_antialias: bool,
-    ) -> PositionEmbedding | None:
-        if kind == "none":
+        self, kind: str, image_size: int | tuple[int, int], with_cls_token: bool, table: dict[str, Any]
+    ) -> PositionEmbedding | SinCosEmbedding | SeparateEmbedding | None:
+        dims = self.arch.embed_dims
+        if kind == "learned":
+            return PositionEmbedding(self._grid(image_size), dims, with_cls_token=with_cls_token, **table)
+        if kind == "sincos":
+            return SinCosEmbedding(self._grid(image_size), dims)
+        if kind == "separate":
+            return SeparateEmbedding(self._grid(image_size), dims)
+        if kind not in ("rotary", "none"):
+            raise ValueError(
+                f"pos_embed='{kind}' is unknown; choose 'learned', 'sincos', 'separate', 'rotary' or 'none'"
+            )
+        return None
+
+    def _build_rel_pos(
+        self, decomposed: bool, bias: bool, windowed: bool, image_size: int | tuple[int, int], with_cls_token: bool
+    ) -> DecomposedRelativePosition | RelativePositionBias | None:
+        if not (decomposed or bias):
             return None
-        if kind != "learned":
-            raise ValueError(f"pos_embed='{kind}' is unknown; choose 'learned' or 'none'")
-        sides = (pretrain_img_size,) * 2 if isinstance(pretrain_img_size, int) else tuple(pretrain_img_size)
-        if any(side % self.patch_size for side in sides):
-            raise ValueError(f"pretrain_img_size={pretrain_img_size} is no multiple of patch_size={self.patch_size}")
-        return PositionEmbedding(
-            (sides[0] // self.patch_size, sides[1] // self.patch_size),
-            self.arch.embed_dims,
-            with_cls_token=with_cls_token,
-            interpolate_offset=interpolate_offset,
-            interpolate_antialias=interpolate_antialias,
-        )
+        size = (self.window_size, self.window_size) if windowed else self._grid(image_size)
+        if decomposed:
+            return DecomposedRelativePosition(size, self.arch.embed_dims // self.arch.num_heads)
+        return RelativePositionBias(size, self.arch.num_heads, with_cls_token=with_cls_token)
 
     def _init_parameters(self) -> None:
         """Truncated normal of 0.02 for linear layers and tokens, as ViT and ViTDet do."""
@@ -247,12 +286,13 @@ class ViT(BaseModule):
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         """Maps images (B, 3, H, W) to one (B, C, ceil(H / patch), ceil(W / patch)) per entry of ``out_indices``."""
         tokens, layout = self.embed(x)
+        rotations = None if self.rotary is None else self.rotary(layout)
         maps: dict[int, Tensor] = {}
         for i, block in enumerate(self.blocks):
             if self.with_cp and self.training and i >= self.frozen_stages:
-                tokens = checkpoint(block, tokens, layout, use_reentrant=False)
+                tokens = checkpoint(block, tokens, layout, rotations, use_reentrant=False)
             else:
-                tokens = block(tokens, layout)
+                tokens = block(tokens, layout, rotations)
             if i in self.out_indices:
                 maps[i] = self.to_map(tokens, layout)
             if len(maps) == len(set(self.out_indices)):

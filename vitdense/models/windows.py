@@ -43,6 +43,10 @@ class TokenLayout:
         height, width = (-(-side // self.window_size) for side in self.grid)
         return height, width
 
+    def window(self) -> TokenLayout:
+        """The layout of one window: its own grid in raster order, behind its copy of the prefix tokens."""
+        return TokenLayout((self.window_size, self.window_size), num_prefix=self.num_prefix)
+
     def order(self, patches: Tensor) -> Tensor:
         """Permutes patch tokens (B, H*W, C) from raster order into the order of this layout."""
         if not self.window_major:
