@@ -63,14 +63,13 @@ class FixedRotary(nn.Module):
         self.layout = layout
         whole, windows = source(layout)
         for name, rotation in (("whole", whole), ("windows", windows)):
-            self.register_buffer(f"{name}_cos", rotation.cos)
-            self.register_buffer(f"{name}_sin", rotation.sin)
+            self.register_buffer(name, torch.stack([rotation.cos, rotation.sin]))
 
     def forward(self, layout: TokenLayout) -> tuple[Rotation, Rotation]:
         """The rotations for the whole image and for its windows."""
         if layout != self.layout:
             raise ValueError(f"this model is fixed to the grid {self.layout.grid}, not {layout.grid}")
-        return Rotation(self.whole_cos, self.whole_sin), Rotation(self.windows_cos, self.windows_sin)
+        return Rotation(*self.get_buffer("whole")), Rotation(*self.get_buffer("windows"))
 
 
 class FixedRelativePosition(nn.Module):
@@ -128,8 +127,9 @@ class ExplicitAttention(nn.Module):
         self.rel_pos: FixedRelativePosition | None = None
         if isinstance(source.rel_pos, DecomposedRelativePosition):
             self.rel_pos = FixedRelativePosition(source.rel_pos, layout, scale)
-        is_biased = isinstance(source.rel_pos, RelativePositionBias)
-        self.register_buffer("bias", source.rel_pos(layout).detach() if is_biased else None)
+        rel_pos = source.rel_pos
+        bias = rel_pos(layout).detach() if isinstance(rel_pos, RelativePositionBias) else None
+        self.register_buffer("bias", bias)
 
     def forward(self, x: Tensor, layout: TokenLayout, rotation: Rotation | None = None) -> Tensor:
         """Maps (B, N, C) to (B, N, C)."""

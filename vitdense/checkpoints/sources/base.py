@@ -1,11 +1,18 @@
-"""What a source of weights has to provide."""
+"""What a source of weights has to provide, and what most of them share."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
+import torch
 from torch import Tensor
+
+# Heads by width where the weights do not show them (ViT arXiv:2010.11929, DeiT arXiv:2012.12877, DINOv2
+# arXiv:2304.07193); not width // 64: the H sizes have 16 heads of 80.
+HEADS: Mapping[int, int] = {192: 3, 384: 6, 768: 12, 1024: 16, 1280: 16, 1408: 16, 1536: 24, 1664: 16}
 
 
 @dataclass(frozen=True)
@@ -39,12 +46,103 @@ class Source:
         description: One line for messages.
         matches: Whether these keys are of this source.
         convert: Renames; raises ValueError for what it does not know.
+        norm_eps: Epsilon of the family's LayerNorms. Defaults to 1e-6.
+        heads: Attention heads by width. Defaults to :data:`HEADS`.
+        options: What else the family implies for :class:`vitdense.models.ViT`. Defaults to none.
+        global_blocks: Global blocks by depth, for families with windows. Defaults to none.
+        shared_with: Other sources whose files look the same and resize their position table differently.
     """
 
     name: str
     description: str
     matches: Callable[[Mapping[str, Tensor]], bool]
     convert: Callable[[Mapping[str, Tensor]], ConvertedWeights]
+    norm_eps: float = 1e-6
+    heads: Mapping[int, int] = field(default_factory=lambda: HEADS)
+    options: Mapping[str, Any] = field(default_factory=dict)
+    global_blocks: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    shared_with: tuple[str, ...] = ()
+
+
+def has(state: Mapping[str, Tensor], *endings: str) -> bool:
+    """Whether any key ends in one of ``endings``, at the start of a dotted part."""
+    return any(key == ending or key.endswith("." + ending) for key in state for ending in endings)
+
+
+def strip(state: Mapping[str, Tensor], anchor: str) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """Splits a state dict into the backbone, without what stands before its names, and everything else.
+
+    Args:
+        state: By name.
+        anchor: A name that the backbone has exactly once, e.g. 'patch_embed.proj.weight'.
+
+    Returns:
+        The backbone's tensors under their bare names, and the others under their full names.
+
+    Raises:
+        ValueError: No tensor, or several, end in ``anchor``.
+    """
+    found = [key for key in state if key == anchor or key.endswith("." + anchor)]
+    if len(found) != 1:
+        raise ValueError(f"these weights hold {len(found)} tensors named {anchor}, expected one: {found[:4]}")
+    prefix = found[0].removesuffix(anchor)
+    inside = {key.removeprefix(prefix): value for key, value in state.items() if key.startswith(prefix)}
+    return inside, {key: value for key, value in state.items() if not key.startswith(prefix)}
+
+
+def rename(
+    state: Mapping[str, Tensor], rules: Sequence[tuple[str, str]], ignored: Sequence[str]
+) -> tuple[dict[str, Tensor], list[str]]:
+    """Renames tensors by the first rule whose pattern matches the whole name.
+
+    Args:
+        state: By the source's name.
+        rules: Pattern and replacement.
+        ignored: Patterns of names that are documented as unused.
+
+    Returns:
+        Tensors by our name, and the ignored names. A name that no pattern knows is kept: the strict load names it.
+    """
+    tensors: dict[str, Tensor] = {}
+    unused: list[str] = []
+    for key, value in state.items():
+        match = next((m for pattern, to in rules if (m := _replace(pattern, to, key)) is not None), None)
+        if match is not None:
+            tensors[match] = value
+        elif any(re.fullmatch(pattern, key) for pattern in ignored):
+            unused.append(key)
+        else:
+            tensors[key] = value
+    return join_qkv(tensors), unused
+
+
+def _replace(pattern: str, replacement: str, key: str) -> str | None:
+    match = re.fullmatch(pattern, key)
+    return match.expand(replacement) if match else None
+
+
+def join_qkv(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Joins ``blocks.i.attn.q``, ``.k`` and ``.v`` into ``blocks.i.attn.qkv``.
+
+    A key bias that is absent while q and v have one is zero: so BEiT and DINOv3 define it.
+
+    Raises:
+        ValueError: One of the three is missing.
+    """
+    parts: dict[tuple[str, str], dict[str, Tensor]] = {}
+    joined = {}
+    for name, value in tensors.items():
+        if match := re.fullmatch(r"(blocks\.\d+\.attn)\.([qkv])\.(weight|bias)", name):
+            parts.setdefault((match[1], match[3]), {})[match[2]] = value
+        else:
+            joined[name] = value
+    for (prefix, kind), found in parts.items():
+        if kind == "bias" and set(found) == {"q", "v"}:
+            found["k"] = torch.zeros_like(found["q"])
+        if missing := {"q", "k", "v"} - set(found):
+            raise ValueError(f"{prefix} lacks the {kind} of {sorted(missing)}")
+        joined[f"{prefix}.qkv.{kind}"] = torch.cat([found["q"], found["k"], found["v"]])
+    return joined
 
 
 def square_grid(entries: int, name: str) -> tuple[int, int]:
@@ -57,3 +155,9 @@ def square_grid(entries: int, name: str) -> tuple[int, int]:
     if side * side != entries:
         raise ValueError(f"{name} holds {entries} patch positions, which is no square grid")
     return side, side
+
+
+def table_grid(tensors: Mapping[str, Tensor], prefix_entries: int = 1) -> tuple[int, int] | None:
+    """Grid of a square position table that starts with ``prefix_entries`` tokens; None where there is no table."""
+    table = tensors.get("pos_embed.weight")
+    return None if table is None else square_grid(table.shape[1] - prefix_entries, "the position table")
