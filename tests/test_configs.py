@@ -47,6 +47,9 @@ def test_vitdet_recipe_has_the_published_figures():
     norms = [module for module in model.modules() if isinstance(module, torch.nn.LayerNorm)]
     assert {norm.eps for norm in norms} == {1e-6}, "MMCV fills in 1e-5 where a config is silent"
     assert [block.windowed for block in model.backbone.blocks] == [True, True, False] * 4
+    tables = [tuple(block.attn.rel_pos.height.shape) for block in model.backbone.blocks]
+    assert tables == [(27, 64), (27, 64), (127, 64)] * 4
+    assert cfg.model.backbone.init_cfg.source == "mae"
     assert len(model.roi_head.bbox_head.shared_convs) == 4 and len(model.roi_head.bbox_head.shared_fcs) == 1
 
 

@@ -1,33 +1,51 @@
-"""Turn a delta on pre-trained weights into a full checkpoint, or a full checkpoint into a delta.
+"""Convert checkpoints: pre-trained ViTs of any source, detectors of detectron2, and deltas of this project.
 
+python tools/convert_checkpoint.py SRC DST [--source SOURCE]
 python tools/convert_checkpoint.py SRC DST --config CONFIG
 
-SRC .safetensors -> DST .pth: the pre-trained weights and the delta together, as MMDetection and MMSegmentation (and
-their inferencers) load them. SRC .pth -> DST .safetensors: only what training changed, in FP16; the pre-trained weights
-are those of the config's init_cfg.
+Without a config SRC is a pre-trained ViT; DST gets it under this project's names, and the config entry of the backbone
+that fits it is printed. With the config of a detector or segmenter: SRC .safetensors (a delta) or .pkl (detectron2) ->
+DST .pth, a full checkpoint, as MMDetection and MMSegmentation (and their inferencers) load it; SRC .pth -> DST
+.safetensors, only what training changed, in FP16, against the pre-trained weights of the config's init_cfg.
 """
 
 import argparse
+import inspect
 from pathlib import Path
+from typing import Any
 
 import torch
 from mmengine.config import Config, DictAction
+from rich.console import Console
+from rich.table import Table
+from safetensors.torch import save_file
 from torch import nn
 
 from deploy.cli import run_cli
 from deploy.files import atomic_write
-from vitdense.checkpoints import load_trained, save_delta, use_safe_loader
+from vitdense.checkpoints import (
+    ImportReport,
+    load_pretrained,
+    load_trained,
+    save_delta,
+    use_safe_loader,
+    vit_options,
+)
+from vitdense.checkpoints.sources import SOURCES
 from vitdense.config import load_config
 from vitdense.engine.build import build_model, dataset_metainfo
+from vitdense.models import ViT
 
 
 def parse_args() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Convert between full checkpoints and deltas")
+    parser = argparse.ArgumentParser(description="Convert checkpoints")
     parser.add_argument("src", type=Path, metavar="SRC", help="checkpoint to read")
     parser.add_argument(
         "dst", type=Path, metavar="DST", help="to write: .pth for a full checkpoint, .safetensors for a delta"
     )
-    parser.add_argument("--config", required=True, help="config that the weights were trained with")
+    parser.add_argument("--config", help="config that the weights were trained with, or that fits the detector")
+    parser.add_argument("--source", default="auto", help=f"of a pre-trained ViT: auto, {', '.join(SOURCES)}")
+    parser.add_argument("--num-heads", type=int, help="of a pre-trained ViT, if its weights do not show it")
     parser.add_argument(
         "--trust-pickle",
         action="store_true",
@@ -44,6 +62,13 @@ def main() -> None:
     if args.dst.exists():
         raise ValueError(f"DST {args.dst} exists; choose another name or remove it")
     use_safe_loader()
+    if args.config is None:
+        if args.trust_pickle or args.cfg_options:
+            raise ValueError("--trust-pickle and --cfg-options need --config: a pre-trained ViT is always read safely")
+        _convert_backbone(args)
+        return
+    if args.source != "auto" or args.num_heads is not None:
+        raise ValueError("--source and --num-heads are for a pre-trained ViT; leave --config out")
     cfg = load_config(args.config, args.cfg_options)
     model = build_model(cfg)
     load_trained(model, args.src, trust_pickle=args.trust_pickle)
@@ -56,6 +81,51 @@ def main() -> None:
     print(
         f"Delta written to {args.dst}: {counts['changed']} tensors, {size:.1f} MB; {counts['from_base']} from the base"
     )
+
+
+def _convert_backbone(args: argparse.Namespace) -> None:
+    options = vit_options(args.src, args.source, num_heads=args.num_heads)
+    model = ViT(**options)
+    report = load_pretrained(model, args.src, args.source)
+    state = {name: value.contiguous() for name, value in model.state_dict().items()}
+    with atomic_write(args.dst) as temporary:
+        if args.dst.suffix == ".pth":
+            torch.save({"state_dict": state}, temporary)
+        else:
+            save_file(state, temporary)
+    console = Console()
+    console.print(report_table(report))
+    defaults = {name: parameter.default for name, parameter in inspect.signature(ViT).parameters.items()}
+    entry: dict[str, Any] = {"type": "vitdense.ViT"}
+    entry |= {name: value for name, value in options.items() if value != defaults[name]}
+    entry["init_cfg"] = {"type": "vitdense.Pretrained", "checkpoint": str(args.dst)}
+    console.print("The backbone of a config that fits it:")
+    print("backbone = " + format_config(entry))
+
+
+def format_config(entry: dict[str, Any]) -> str:
+    """A config entry as it is written in OpenMMLab's configs."""
+    items = (
+        f"{key}={format_config(value) if isinstance(value, dict) else repr(value)}" for key, value in entry.items()
+    )
+    return f"dict({', '.join(items)})"
+
+
+def report_table(report: ImportReport) -> Table:
+    """What went where, by number and by name."""
+    table = Table(title=f"{report.origin}: {report.source}")
+    for column in ("tensors", "what", "which"):
+        table.add_column(column, justify="right" if column == "tensors" else "left", overflow="fold")
+    for what, names in (
+        ("loaded", report.loaded),
+        ("interpolated", [f"{name} {change}" for name, change in report.interpolated.items()]),
+        ("resampled", [f"{name} {change}" for name, change in report.resampled.items()]),
+        ("ignored", report.ignored),
+        ("not in the source", report.initialised),
+    ):
+        shown = ", ".join(names[:6]) + (f", and {len(names) - 6} more" if len(names) > 6 else "")
+        table.add_row(str(len(names)), what, shown)
+    return table
 
 
 def _save_full(model: nn.Module, cfg: Config, path: Path) -> None:

@@ -88,8 +88,10 @@ def test_own_tables_are_resized_by_the_models_convention():
 
 
 def test_other_weights_under_a_named_source():
-    with pytest.raises(ValueError, match="so they are not a DINOv2 backbone"):
-        load_pretrained(model_like(), randomised_state(model_like()), source="dinov2-transformers")
+    with pytest.raises(ValueError, match="so they are not SAM's encoder"):
+        load_pretrained(model_like(), randomised_state(model_like()), source="sam")
+    with pytest.raises(ValueError, match="hold 0 tensors named patch_embed.projection.weight"):
+        load_pretrained(model_like(), randomised_state(model_like()), source="openmmlab")
 
 
 def test_position_table_is_interpolated_to_the_stored_grid():

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 TINY_VITDET = [
+    "model.backbone.init_cfg=None",
     "model.backbone.arch=tiny",
     "model.neck.in_channels=192",
     "model.neck.out_channels=32",

@@ -1,5 +1,6 @@
 """Reading checkpoints safely and importing pre-trained weights strictly."""
 
+from .from_checkpoint import vit_from_checkpoint, vit_options
 from .loader import read_checkpoint, state_dict_of, use_safe_loader
 from .pretrained import load_pretrained
 from .report import ImportReport
@@ -16,4 +17,6 @@ __all__ = [
     "save_delta",
     "state_dict_of",
     "use_safe_loader",
+    "vit_from_checkpoint",
+    "vit_options",
 ]

