@@ -15,6 +15,6 @@ except ImportError as error:
         "On the device, use the package 'deploy', which needs neither torch nor mmengine."
     ) from None
 
-from . import checkpoints, engine, models, registry  # noqa: F401
+from . import checkpoints, engine, models, openmmlab, registry  # noqa: F401
 
 __version__ = version("vitdense")

@@ -2,12 +2,32 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .relative import DecomposedRelativePosition, RelativePositionBias
 from .rotary import Rotation
 from .windows import TokenLayout
+
+
+class AttentionInputs(NamedTuple):
+    """What scaled-dot-product attention is given.
+
+    Args:
+        query: (B, heads, N, width): a head's channels, and behind them those of a decomposed relative position.
+        key: Likewise.
+        value: Likewise.
+        bias: (1, heads, N, N), added to the scores; None for none.
+        scale: Factor on the products of query and key.
+    """
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    bias: Tensor | None
+    scale: float
 
 
 class Attention(nn.Module):
@@ -42,16 +62,25 @@ class Attention(nn.Module):
             layout: Where the tokens of this sequence lie.
             rotation: Rotary position of each token; None for none.
         """
-        batch, length, channels = x.shape
+        query, key, value, bias, scale = self.inputs(x, layout, rotation)
+        out = F.scaled_dot_product_attention(query, key, value, attn_mask=bias, scale=scale)[..., : self.head_dim]
+        return self.proj(out.transpose(1, 2).reshape(x.shape))
+
+    def weights(self, x: Tensor, layout: TokenLayout, rotation: Rotation | None = None) -> Tensor:
+        """What tokens attend to, (B, heads, N, N), query first; for looking at: :meth:`forward` never stores it."""
+        query, key, _, bias, scale = self.inputs(x, layout, rotation)
+        scores = query @ key.transpose(2, 3) * scale
+        return (scores if bias is None else scores + bias).softmax(dim=-1)
+
+    def inputs(self, x: Tensor, layout: TokenLayout, rotation: Rotation | None = None) -> AttentionInputs:
+        """Query, key and value of tokens (B, N, C), with their positions worked in."""
+        batch, length, _ = x.shape
         # B N 3C -> 3 B heads N head_dim
         qkv = self.qkv(x).reshape(batch, length, 3, self.num_heads, self.head_dim).permute(2, 0, 3, 1, 4)
         query, key, value = qkv.unbind(0)
         if rotation is not None:
             query, key = rotation(query), rotation(key)
         if isinstance(self.rel_pos, DecomposedRelativePosition):
-            wide = F.scaled_dot_product_attention(*self.rel_pos.widen(query, key, value, layout), scale=1.0)
-            out = wide[..., : self.head_dim]
-        else:
-            bias = None if self.rel_pos is None else self.rel_pos(layout)[None]
-            out = F.scaled_dot_product_attention(query, key, value, attn_mask=bias)
-        return self.proj(out.transpose(1, 2).reshape(batch, length, channels))
+            return AttentionInputs(*self.rel_pos.widen(query, key, value, layout), bias=None, scale=1.0)
+        bias = None if self.rel_pos is None else self.rel_pos(layout)[None]
+        return AttentionInputs(query, key, value, bias, self.head_dim**-0.5)

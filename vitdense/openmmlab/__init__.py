@@ -1,1 +1,5 @@
-"""What has to subclass MMDetection or MMSegmentation; importing a submodule needs that package."""
+"""What makes foreign models parts of OpenMMLab's, or subclasses theirs."""
+
+from .transformers_backbone import TransformersBackbone
+
+__all__ = ["TransformersBackbone"]
