@@ -14,6 +14,7 @@ LAYERS = {
     "checkpoints": 1,
     "openmmlab": 1,
     "datasets": 1,
+    "analysis": 1,
     "engine": 2,
     "evaluation": 3,
     "export": 3,

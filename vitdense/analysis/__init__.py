@@ -1,0 +1,14 @@
+"""Looking into a ViT: attention, token norms, positions, and where its arithmetic goes."""
+
+from .cost import BlockCost, block_costs
+from .tokens import TokenRecord, attention_rollout, find_outliers, position_similarity, record_tokens
+
+__all__ = [
+    "BlockCost",
+    "TokenRecord",
+    "attention_rollout",
+    "block_costs",
+    "find_outliers",
+    "position_similarity",
+    "record_tokens",
+]
