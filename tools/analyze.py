@@ -56,9 +56,7 @@ def main() -> None:
     if not all(0 <= index < side for index, side in zip(place, grid, strict=True)):
         raise ValueError(f"--place {place[0]} {place[1]} lies outside the grid of {grid[0]} x {grid[1]} patches")
     if grid[0] * grid[1] > MAX_TOKENS:
-        raise ValueError(
-            f"--shape gives {grid[0] * grid[1]} patches; attention of more than {MAX_TOKENS} is not stored"
-        )
+        raise ValueError(f"--shape gives {grid[0] * grid[1]} patches; attention of at most {MAX_TOKENS} is stored")
     if args.checkpoint:
         load_trained(model, args.checkpoint)
     else:
@@ -121,8 +119,9 @@ def summary(args: argparse.Namespace, record: TokenRecord, costs: list[BlockCost
 
 
 def block_table(record: TokenRecord, costs: list[BlockCost]) -> Table:
-    table = Table(title=f"{record.grid[0]} x {record.grid[1]} patches, {record.num_prefix} prefix tokens")
-    for column in ("block", "kind", "norm, median", "longest", "above 3x", "GFLOPs attention", "of it products", "MLP"):
+    grid = f"{record.grid[0]} x {record.grid[1]} patches"
+    table = Table(title=f"{grid}, {record.num_prefix} prefix tokens; norm: median and longest; costs in GFLOPs")
+    for column in ("block", "kind", "norm", "longest", "above 3x", "attention", "products", "MLP"):
         table.add_column(column, justify="left" if column == "kind" else "right")
     for i, cost in enumerate(costs):
         norms = record.norm_map(i)

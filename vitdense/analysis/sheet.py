@@ -135,7 +135,8 @@ def _cost_bars(flops: Any, memory: Any, costs: list[BlockCost]) -> None:
     above = sum(cost.products > cost.mlp for cost in costs)
     flops.set_title(f"GFLOPs by block; products above MLP in {above}", fontsize=10)
     flops.set_xlabel("block")
-    flops.legend(fontsize=8)
+    flops.margins(y=0.4)  # room for the legend above the bars
+    flops.legend(fontsize=8, loc="upper center", ncols=2)
     memory.bar(blocks, [cost.weight_bytes / 1e6 for cost in costs], label="weights")
     memory.bar(
         blocks,
@@ -145,4 +146,5 @@ def _cost_bars(flops: Any, memory: Any, costs: list[BlockCost]) -> None:
     )
     memory.set_title("MB by block (FP32)", fontsize=10)
     memory.set_xlabel("block")
-    memory.legend(fontsize=8)
+    memory.margins(y=0.4)
+    memory.legend(fontsize=8, loc="upper center")
