@@ -30,11 +30,11 @@ SHOWN = (
     ("skimage", "data/chelsea.png"),
     ("skimage", "data/astronaut.png"),
     ("skimage", "data/coffee.png"),
-    ("sklearn", "datasets/images/china.jpg"),
+    ("skimage", "data/motorcycle_left.png"),
 )
 CALIBRATION = (
     ("sklearn", "datasets/images/flower.jpg"),
-    ("skimage", "data/motorcycle_left.png"),
+    ("sklearn", "datasets/images/china.jpg"),
     ("skimage", "data/rocket.jpg"),
     ("skimage", "data/camera.png"),
     ("matplotlib", "mpl-data/sample_data/grace_hopper.jpg"),

@@ -73,7 +73,11 @@ def test_the_cat_is_an_animal_and_the_astronaut_a_person(everyday, photos):
         predictor = Predictor(everyday, precision=precision)
         names = predictor.manifest.classes
         cat = predictor.predict(photos / "chelsea.png").class_map
-        assert (cat == names.index("animal")).mean() > 0.4
+        assert (cat == names.index("animal")).mean() > 0.6
+        # Both eyes and the nose are part of the cat.
+        assert [names[cat[y, x]] for y, x in ((102, 178), (110, 180), (102, 272), (118, 318), (215, 265))] == [
+            "animal"
+        ] * 5
         astronaut = predictor.predict(photos / "astronaut.png").class_map
         assert astronaut[120, 220] == names.index("person")
 
