@@ -35,22 +35,13 @@ metainfo = dict(
     ],
 )
 
-# Holes keep their label: the model learns to take what a patch alone does not show from what is around it. Without
-# them the eye of a cat that fills the picture is not part of the cat.
-hole_sizes = [(0.04, 0.04), (0.07, 0.07), (0.1, 0.1), (0.14, 0.14), (0.06, 0.1)]  # parts of the crop's sides
-hole_colors = ((104, 116, 124), (20, 20, 20), (60, 150, 140), (50, 80, 150), (200, 200, 200))  # BGR
-holes = [
-    dict(type="RandomCutOut", prob=0.5, n_holes=(1, 3), cutout_ratio=hole_sizes, fill_in=color, seg_fill_in=None)
-    for color in hole_colors
-]
 train_pipeline = [
     dict(type="LoadImageFromFile"),
     dict(type="LoadAnnotations"),
-    # Stretched to a square as at test time, up to 2.5 times as large, and a crop of it, be it a close-up of one class.
-    dict(type="RandomResize", scale=image_size, ratio_range=(1.0, 2.5), keep_ratio=False),
-    dict(type="RandomCrop", crop_size=image_size),
+    # Stretched to a square as at test time, up to 1.8 times as large, and a crop of it.
+    dict(type="RandomResize", scale=image_size, ratio_range=(1.0, 1.8), keep_ratio=False),
+    dict(type="RandomCrop", crop_size=image_size, cat_max_ratio=0.9),
     dict(type="RandomFlip", prob=0.5),
-    *holes,
     dict(type="PhotoMetricDistortion"),
     dict(type="PackSegInputs"),
 ]
