@@ -11,7 +11,13 @@ from vitdense.models import ViT
 class Detector(nn.Module):
     def __init__(self):
         super().__init__()
-        self.backbone = ViT(dict(embed_dims=16, depth=3, num_heads=2), with_cls_token=True, final_norm=True)
+        self.backbone = ViT(
+            dict(embed_dims=16, depth=3, num_heads=2),
+            with_cls_token=True,
+            final_norm=True,
+            use_rel_pos=True,
+            residual_block_indexes=(1,),
+        )
         self.head = nn.Linear(4, 4)
 
 
@@ -38,6 +44,8 @@ def test_published_factors():
         "backbone.cls_token": 0.7**4,
         "backbone.blocks.0.attn.qkv.weight": 0.7**3,
         "backbone.blocks.2.mlp.fc1.bias": 0.7,
+        "backbone.blocks.1.attn.rel_pos.height": 0.7**2,
+        "backbone.blocks.1.residual.conv2.weight": 1.0,
         "backbone.norm.weight": 1.0,
         "head.weight": 1.0,
     }

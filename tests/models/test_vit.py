@@ -55,10 +55,18 @@ class PerBlockLayout(TokenLayout):
 
 @pytest.mark.parametrize("grid", [(8, 8), (4, 12), (12, 8)])
 @pytest.mark.parametrize("registers", [0, 3])
-def test_window_major_equals_windows_cut_in_every_block(grid, registers):
-    model = randomise(
-        ViT(TINY, window_size=4, global_attn_indexes=(1,), with_cls_token=registers > 0, num_register_tokens=registers)
-    ).eval()
+@pytest.mark.parametrize(
+    "options",
+    [
+        dict(),
+        dict(use_rel_pos=True, img_size=128, residual_block_indexes=(0, 1)),
+        dict(rel_pos_bias=True, img_size=128),
+        dict(pos_embed="rotary"),
+    ],
+)
+def test_window_major_equals_windows_cut_in_every_block(grid, registers, options):
+    tokens = dict(with_cls_token=registers > 0, num_register_tokens=registers)
+    model = randomise(ViT(TINY, window_size=4, global_attn_indexes=(1,), **tokens, **options)).eval()
     image = torch.randn(2, 3, grid[0] * 16, grid[1] * 16)
     with torch.no_grad():
         fast = model(image)[0]
