@@ -59,8 +59,10 @@ def main() -> None:
         raise ValueError(f"--shape gives {grid[0] * grid[1]} patches; attention of at most {MAX_TOKENS} is stored")
     if args.checkpoint:
         load_trained(model, args.checkpoint)
-    else:
+    elif backbone.init_cfg:
         backbone.init_weights()
+    else:
+        raise ValueError(f"{args.config} starts its backbone at random; give trained weights with --checkpoint")
     image = cv2.resize(pixels, (args.shape[1], args.shape[0]), interpolation=cv2.INTER_AREA)
     record = record_tokens(backbone, normalised(image, model))
     costs = block_costs(backbone, tuple(args.shape))

@@ -11,6 +11,7 @@ DST .pth, a full checkpoint, as MMDetection and MMSegmentation (and their infere
 
 import argparse
 import inspect
+import json
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ from vitdense.checkpoints import (
     use_safe_loader,
     vit_options,
 )
+from vitdense.checkpoints.from_checkpoint import RECORD
 from vitdense.checkpoints.sources import SOURCES
 from vitdense.config import load_config
 from vitdense.engine.build import build_model, dataset_metainfo
@@ -90,15 +92,17 @@ def _convert_backbone(args: argparse.Namespace) -> None:
     state = {name: value.contiguous() for name, value in model.state_dict().items()}
     with atomic_write(args.dst) as temporary:
         if args.dst.suffix == ".pth":
-            torch.save({"state_dict": state}, temporary)
+            torch.save({"state_dict": state, "meta": {RECORD: options}}, temporary)
         else:
-            save_file(state, temporary)
+            save_file(state, temporary, metadata={RECORD: json.dumps(options)})
     console = Console()
     console.print(report_table(report))
     defaults = {name: parameter.default for name, parameter in inspect.signature(ViT).parameters.items()}
     entry: dict[str, Any] = {"type": "vitdense.ViT"}
     entry |= {name: value for name, value in options.items() if value != defaults[name]}
     entry["init_cfg"] = {"type": "vitdense.Pretrained", "checkpoint": str(args.dst)}
+    for note in report.notes:
+        console.print(f"note: {note}")
     console.print("The backbone of a config that fits it:")
     print("backbone = " + format_config(entry))
 

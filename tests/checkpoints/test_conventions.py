@@ -182,10 +182,38 @@ def test_names_of_the_hub_load_like_those_in_memory(family):
             name = re.sub(pattern, replacement, name)
         hub[f"{family.lower()}.{name}"] = value
     hub["classifier.weight"] = torch.ones(2)
-    expected, _ = vit_from_checkpoint(state, num_heads=4)
-    found, report = vit_from_checkpoint(hub, num_heads=4)
+    source = "vit" if family == "ViT" else "auto"
+    expected, _ = vit_from_checkpoint(state, source, num_heads=4)
+    found, report = vit_from_checkpoint(hub, source, num_heads=4)
     assert "classifier.weight" in report.ignored
     assert all(torch.equal(value, expected.state_dict()[name]) for name, value in found.state_dict().items())
+
+
+def test_tables_of_sam_and_vitdet_at_another_size(parity):
+    """Positions bicubic, relative tables linear: as the model itself does at run time."""
+    transformers = pytest.importorskip("transformers")
+    config = transformers.SamVisionConfig(
+        hidden_size=48, num_hidden_layers=2, num_attention_heads=4, mlp_dim=96, image_size=96, window_size=4,
+        global_attn_indexes=[1], output_channels=16,
+    )  # fmt: skip
+    state = {key: torch.randn_like(value) for key, value in transformers.SamVisionModel(config).state_dict().items()}
+    native, _ = vit_from_checkpoint(state)
+    larger, report = vit_from_checkpoint(state, pretrain_img_size=160, img_size=160)
+    table = state["vision_encoder.pos_embed"].permute(0, 3, 1, 2)
+    expected = F.interpolate(table, size=(10, 10), mode="bicubic", align_corners=False).permute(0, 2, 3, 1)
+    found = larger.pos_embed.weight.unflatten(1, (10, 10))
+    parity(
+        "sam, position table",
+        "the original's formula (ViTDet's)",
+        "6 x 6 to 10 x 10 patches",
+        relative_error(found, expected),
+    )
+    assert report.interpolated["blocks.1.attn.rel_pos.height"] == "11 -> 19"
+    assert not any(name.startswith("blocks.0.") for name in report.interpolated)
+    image = torch.randn(1, 3, 160, 160)
+    with torch.no_grad():
+        error = relative_error(larger.eval()(image)[0], native.eval()(image)[0])
+    parity("sam, resized at import", "resized at run time", "96 to 160 pixels", error)
 
 
 class Hostile:

@@ -105,6 +105,16 @@ def test_every_weight_arrives_from_a_published_file(cascade, tmp_path):
         known["roi_head.bbox_head.shared_fcs.0.weight"] = "roi_heads.box_head.fc1.weight"
         known["roi_head.mask_head.convs.3.ln.bias"] = "roi_heads.mask_head.mask_fcn4.norm.bias"
         known["roi_head.mask_head.conv_logits.bias"] = "roi_heads.mask_head.predictor.bias"
+    for stage in ("0.", "1.", "2.") if cascade else ("",):
+        for i in range(4):
+            for ours, theirs in (("conv.weight", "weight"), ("ln.weight", "norm.weight"), ("ln.bias", "norm.bias")):
+                box = f"roi_heads.box_head.{stage}conv{i + 1}.{theirs}"
+                known[f"roi_head.bbox_head.{stage}shared_convs.{i}.{ours}"] = box
+                known[f"roi_head.mask_head.{stage}convs.{i}.{ours}"] = f"roi_heads.mask_head.mask_fcn{i + 1}.{theirs}"
+    for level, stage, first in ((0, 2, 4), (1, 3, 1), (2, 4, 0), (3, 5, 1)):
+        for i in (0, 1):
+            known[f"neck.levels.{level}.{first + 2 * i}.weight"] = f"backbone.simfp_{stage}.{first + i}.weight"
+            known[f"neck.levels.{level}.{first + 2 * i + 1}.bias"] = f"backbone.simfp_{stage}.{first + i}.norm.bias"
     for ours, theirs in known.items():
         assert torch.equal(found[ours], state[theirs]), ours
     # Strict loading left no tensor of the model out; the other way round, each of the file is in the model.

@@ -1,5 +1,6 @@
 """Every source against transformers' implementation: all parameters random, native size, and original names too."""
 
+import argparse
 import re
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 import torch
 
 from vitdense.checkpoints import load_pretrained, vit_from_checkpoint
+from vitdense.models import ViT
 
 transformers = pytest.importorskip("transformers")
 LIMIT = 1e-4
@@ -144,10 +146,15 @@ def oracle_map(oracle, name, image):
     return tokens[:, prefix:].transpose(1, 2).unflatten(2, (side, side))
 
 
-def build(state, normed, **options):
+def build(state, normed, source="auto", **options):
     overrides = dict(final_norm=True) if normed else {}
-    model, report = vit_from_checkpoint(state, num_heads=4, **overrides, **options)
+    model, report = vit_from_checkpoint(state, source, num_heads=4, **overrides, **options)
     return model.eval(), report
+
+
+def asked(source):
+    """What a user gives as source: plain ViTs have to be named, the others are recognised."""
+    return "vit" if source == "vit" else "auto"
 
 
 def found_map(model, image):
@@ -167,7 +174,8 @@ def image_of(size):
 def test_parity_at_the_native_size(oracles, name, parity):
     _, source, size, _, normed = CASES[name]
     oracle, image = oracles(name), image_of(size)
-    model, report = build(oracle.state_dict(), normed)
+    model, report = build(oracle.state_dict(), normed, asked(source))
+    assert not report.notes
     assert report.source == source and not report.interpolated and not report.resampled and not report.initialised
     error = error_of(found_map(model, image), oracle_map(oracle, name, image))
     parity(f"{source} ({name})", f"transformers {type(oracle).__name__}", f"native, {size} x {size}", error)
@@ -176,15 +184,15 @@ def test_parity_at_the_native_size(oracles, name, parity):
 @pytest.mark.parametrize("name", CASES)
 def test_every_perturbed_tensor_is_noticed(oracles, name):
     """So nothing is loaded to the wrong place or left out, but for what is ignored, and key biases (bit-equal)."""
-    _, _, size, _, normed = CASES[name]
+    _, source, size, _, normed = CASES[name]
     oracle, image = oracles(name), image_of(size)[:1]
     expected = oracle_map(oracle, name, image)
     original = {key: value.clone() for key, value in oracle.state_dict().items()}
     generator = torch.Generator().manual_seed(2)
-    _, report = build(original, normed)
+    _, report = build(original, normed, asked(source))
     for key, value in original.items():
         changed = value + 2 * torch.randn(value.shape, generator=generator)
-        model, _ = build({**original, key: changed}, normed)
+        model, _ = build({**original, key: changed}, normed, asked(source))
         error = error_of(found_map(model, image), expected)
         if key in report.ignored or key == "embeddings.mask_token":
             assert error <= LIMIT, key
@@ -267,7 +275,6 @@ DETECTRON2 = [
     (r"^embeddings\.projection\.", "patch_embed.proj."),
     (r"^encoder\.layer\.", "blocks."),
     (r"\.attention\.", ".attn."),
-    (r"\.residual\.norm([123])\.", r".residual.conv\1.norm."),
     (r"^", "backbone.net."),
 ]
 
@@ -281,13 +288,13 @@ def test_original_names(oracles, name, parity):
         gated = "blocks.0.mlp.gate.weight" in state
         layers = dict(gate="w1", up="w2", down="w3") if gated else dict(up="fc1", down="fc2")
         state = {re.sub(r"\.mlp\.(gate|up|down)\.", lambda m: f".mlp.{layers[m[1]]}.", k): v for k, v in state.items()}
-        state["rope_embed.periods"] = torch.ones(3)
+        state["rope_embed.periods"] = (100 ** (torch.arange(3) / 3)).bfloat16()  # as published
     extra = {"mae": "decoder_embed.weight", "vit": "head.weight", "sam": "mask_decoder.x", "vitdet": "roi_heads.x"}
     if name in extra:
         state[extra[name]] = torch.ones(2)
     if name == "mae":
         state["mask_token"] = torch.ones(2)
-    model, report = build(state, normed)
+    model, report = build(state, normed, asked(source))
     assert report.source == source
     assert set(extra.get(name, "").split()) <= set(report.ignored)
     error = error_of(found_map(model, image), oracle_map(oracle, name, image))
@@ -300,7 +307,8 @@ def test_dino_training_file(oracles, tmp_path):
     state = to_original("vit", oracles("vit").state_dict())
     teacher = {f"backbone.{key}": value for key, value in state.items()}
     teacher |= {"head.mlp.0.weight": torch.ones(2), "head.last_layer.weight_v": torch.ones(2)}
-    torch.save({"student": {}, "teacher": teacher, "epoch": 3}, tmp_path / "dino.pth")
+    args = argparse.Namespace(arch="vit_small", lr=1e-3)  # stored by the training scripts of DINO, MAE and DeiT
+    torch.save({"student": {}, "teacher": teacher, "epoch": 3, "args": args}, tmp_path / "dino.pth")
     model, report = build_from_file(tmp_path / "dino.pth")
     assert report.source == "dino" and report.ignored[:2] == ["head.mlp.0.weight", "head.last_layer.weight_v"]
     assert model.pos_embed.interpolate_offset == 0.1
@@ -376,24 +384,55 @@ def test_openmmlab_names(oracles, kind, rules, parity):
     parity(f"openmmlab ({kind})", "transformers ViTModel", "native, 64 x 64", error)
 
 
-def test_a_shared_layout_asks_only_if_the_table_is_resized(oracles):
+def test_a_shared_layout_asks_where_the_family_matters(oracles):
     state = oracles("vit").state_dict()
-    model, report = build(state, normed=True)
-    assert report.source == "vit"
-    with pytest.raises(ValueError, match=r"say which it is with source='vit' or one of \['deit', 'mae', 'dino'\]"):
-        build(state, normed=True, pretrain_img_size=96)
+    choice = r"source='vit' or one of \['deit', 'mae', 'dino'\]"
+    with pytest.raises(ValueError, match=choice):  # the ViT that is built resizes its positions at run time
+        vit_from_checkpoint(state, num_heads=4)
+    sizes = dict(embed_dims=48, depth=3, num_heads=4, mlp_ratio=2)
+    options = dict(with_cls_token=True, final_norm=True, interpolate_antialias=True)
+    report = load_pretrained(ViT(sizes, pretrain_img_size=64, **options), state)
+    assert report.source == "vit" and "the names are those of vit, deit, mae, dino: taken as the first" in str(report)
+    with pytest.raises(ValueError, match=choice):
+        load_pretrained(ViT(sizes, pretrain_img_size=96, **options), state)
     tables = {}
     for source in ("vit", "deit", "mae", "dino"):
-        larger, report = build(state, normed=True, pretrain_img_size=96, source=source)
-        assert report.interpolated == {"pos_embed.weight": "(4, 4) -> (6, 6)"}
+        larger, report = build(state, True, source, pretrain_img_size=96)
+        assert report.interpolated == {"pos_embed.weight": "(4, 4) -> (6, 6)"} and not report.notes
         tables[source] = larger.pos_embed.weight
     assert torch.equal(tables["deit"], tables["mae"])
     assert not torch.allclose(tables["dino"], tables["mae"], atol=1e-3)
 
 
+def test_conventions_of_the_family_are_compared_with_the_model(oracles):
+    state = oracles("dinov3").state_dict()
+    for change, message in (
+        (dict(pos_embed="none"), "needs rotary positions: set pos_embed='rotary'"),
+        (dict(rotary_base=1e4), "set rotary_base=100"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            build(state, False, **change)
+    with pytest.raises(ValueError, match="has no rotary positions: set pos_embed='learned'"):
+        build(oracles("dinov2").state_dict(), False, pos_embed="rotary")
+    _, report = build(state, False, norm_eps=1e-6)
+    assert report.notes == ["norm_eps is 1e-06, the source's 1e-05"]
+    original = to_original("dinov2", oracles("dinov2").state_dict())
+    _, report = build(original, False, interpolate_offset=0.0)
+    assert report.notes == ["interpolate_offset is 0.0, the source's 0.1: at other sizes its positions differ"]
+    with pytest.raises(ValueError, match="expected the periods of the base 100"):
+        wrong = to_original("dinov3", state) | {"rope_embed.periods": torch.ones(3)}
+        build({key.replace("mlp.up", "mlp.fc1").replace("mlp.down", "mlp.fc2"): v for key, v in wrong.items()}, False)
+
+
+def test_vitdet_without_tables_keeps_its_windows(oracles):
+    state = {key: value for key, value in oracles("vitdet").state_dict().items() if "rel_pos" not in key}
+    with pytest.raises(ValueError, match="do not show their windows, and a depth of 3 is none of the published"):
+        build(state, False)
+
+
 def test_what_vitdet_adds_starts_where_it_changes_nothing(oracles):
     oracle, image = oracles("vit"), image_of(64)
-    model, report = build(oracle.state_dict(), normed=True, use_rel_pos=True, residual_block_indexes=(1,))
+    model, report = build(oracle.state_dict(), True, "vit", use_rel_pos=True, residual_block_indexes=(1,))
     assert len(report.initialised) == 3 * 2 + 9
     assert "15 not in the source, at their initial values" in str(report)
     assert error_of(found_map(model, image), oracle_map(oracle, "vit", image)) <= LIMIT
@@ -406,7 +445,7 @@ def test_what_vitdet_adds_starts_where_it_changes_nothing(oracles):
 
 def test_heads_have_to_be_known(oracles):
     with pytest.raises(ValueError, match="width 48 is none of the sizes known for them .*give num_heads"):
-        vit_from_checkpoint(oracles("vit").state_dict())
+        vit_from_checkpoint(oracles("vit").state_dict(), "mae")
     model, _ = vit_from_checkpoint(oracles("sam").state_dict())  # read from the relative-position tables
     assert model.arch.num_heads == 4 and model.window_size == 4 and model.global_attn_indexes == (1,)
     model, _ = vit_from_checkpoint(oracles("beit").state_dict())

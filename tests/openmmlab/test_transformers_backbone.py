@@ -46,6 +46,20 @@ def test_it_gives_what_transformers_gives_and_reads_a_folder(tmp_path):
             assert torch.equal(found, expected)
 
 
+def test_a_folder_that_lacks_weights_is_refused(tmp_path):
+    from safetensors.torch import load_file, save_file
+
+    config = transformers.ConvNextConfig(**FAMILIES["convnext"], out_indices=[1, 2, 3, 4])
+    transformers.ConvNextBackbone(config).save_pretrained(tmp_path)
+    state = load_file(tmp_path / "model.safetensors")
+    gone = sorted(state)[3]
+    save_file(
+        {key: value for key, value in state.items() if key != gone}, tmp_path / "model.safetensors", {"format": "pt"}
+    )
+    with pytest.raises(ValueError, match=f"missing or of another shape: .*{gone}"):
+        build(pretrained=str(tmp_path))
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -2,13 +2,12 @@
 
 python tools/benchmark/attention.py [--sizes 512 1024] [--modes forward training] [--json FILE]
 
-Both have the same weights. Each run is a process of its own, the two in turn; its peak memory is counted from after the
-model and the image are there. 'training' is a forward and a backward pass.
+Both have the same shapes and random weights. Each run is a process of its own, the two in turn; its peak memory is
+counted from after the model and the image are there. 'training' is a forward and a backward pass.
 """
 
 import argparse
 import json
-import resource
 import statistics
 import subprocess
 import sys
@@ -93,15 +92,21 @@ def measure(kind: str, size: int, mode: str, iterations: int, threads: int) -> d
         call(model, image).sum().backward()
         model.zero_grad(set_to_none=True)
 
-    before = int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+    Path("/proc/self/clear_refs").write_text("5")  # starts the peak anew: importing and building had one of their own
+    before = resident("VmRSS")
     times = []
     for i in range(iterations + 1):
         start = time.perf_counter()
         step()
         if i:  # the first warms up
             times.append(time.perf_counter() - start)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    return {"seconds": statistics.median(times), "bytes": max(peak - before, 0)}
+    return {"seconds": statistics.median(times), "bytes": resident("VmHWM") - before}
+
+
+def resident(field: str) -> int:
+    """A field of /proc/self/status in bytes: VmRSS now, VmHWM at its peak."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return 1024 * next(int(line.split()[1]) for line in lines if line.startswith(f"{field}:"))
 
 
 def build(kind: str) -> Any:

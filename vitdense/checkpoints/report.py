@@ -17,6 +17,7 @@ class ImportReport:
         interpolated: Position tables resized, by our name, with old and new grid.
         resampled: Patch kernels changed to another patch size, by our name, with old and new side.
         ignored: Names in the source that are documented as unused.
+        notes: Conventions of the source that the model does not share, and what else a user has to know.
         initialised: Our names of what ViTDet adds and the source does not have; it keeps its initial values.
     """
 
@@ -28,6 +29,7 @@ class ImportReport:
     resampled: dict[str, str] = field(default_factory=dict)
     ignored: list[str] = field(default_factory=list)
     initialised: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
         parts = [f"{len(self.loaded)} tensors loaded"]
@@ -40,4 +42,4 @@ class ImportReport:
         parts += [f"{name} resampled {change}" for name, change in self.resampled.items()]
         parts += [f"{len(self.ignored)} ignored"] if self.ignored else []
         parts += [f"{len(self.initialised)} not in the source, at their initial values"] if self.initialised else []
-        return f"{self.source} from {self.origin}: " + "; ".join(parts)
+        return f"{self.source} from {self.origin}: " + "; ".join(parts + self.notes)

@@ -59,9 +59,11 @@ class TransformersBackbone(BaseModule):
                 found = AutoConfig.from_pretrained(pretrained, local_files_only=True, **fields)
                 # AutoBackbone.from_pretrained asks the hub for a folder's timm settings: the class itself does not.
                 backbone = type(AutoBackbone.from_config(found))
-                self.model = backbone.from_pretrained(
-                    pretrained, config=found, local_files_only=True, use_safetensors=True
+                self.model, loading = backbone.from_pretrained(
+                    pretrained, config=found, local_files_only=True, use_safetensors=True, output_loading_info=True
                 )
+                if wrong := sorted(map(str, [*loading["missing_keys"], *loading["mismatched_keys"]])):
+                    raise ValueError(f"weights are missing or of another shape: {', '.join(wrong[:8])}")
         except (ValueError, KeyError, OSError, AttributeError, TypeError) as error:
             raise ValueError(f"transformers has no backbone for {model_type or pretrained!r} so: {error}") from error
         self.out_channels = tuple(self.model.channels)

@@ -65,6 +65,4 @@ def _as_torch(key: str, value: Tensor) -> Tensor:
     return value.T.contiguous() if key.endswith("/kernel") and value.ndim == 2 else value
 
 
-SOURCE = Source(
-    "augreg", "the original JAX release of ViT (.npz)", matches, convert, options=dict(interpolate_antialias=True)
-)
+SOURCE = Source("augreg", "the original JAX release of ViT (.npz)", matches, convert)

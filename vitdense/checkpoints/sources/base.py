@@ -49,6 +49,7 @@ class Source:
         norm_eps: Epsilon of the family's LayerNorms. Defaults to 1e-6.
         heads: Attention heads by width. Defaults to :data:`HEADS`.
         options: What else the family implies for :class:`vitdense.models.ViT`. Defaults to none.
+        window_size: Of families with windows; their weights run as global blocks too, but wrongly. Defaults to 0.
         global_blocks: Global blocks by depth, for families with windows. Defaults to none.
         shared_with: Other sources whose files look the same and resize their position table differently.
     """
@@ -60,6 +61,7 @@ class Source:
     norm_eps: float = 1e-6
     heads: Mapping[int, int] = field(default_factory=lambda: HEADS)
     options: Mapping[str, Any] = field(default_factory=dict)
+    window_size: int = 0
     global_blocks: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     shared_with: tuple[str, ...] = ()
 
@@ -70,7 +72,12 @@ def has(state: Mapping[str, Tensor], *endings: str) -> bool:
 
 
 def rename(
-    state: Mapping[str, Tensor], anchor: str, rules: Sequence[tuple[str, str]], ignored: Sequence[str]
+    state: Mapping[str, Tensor],
+    anchor: str,
+    rules: Sequence[tuple[str, str]],
+    ignored: Sequence[str],
+    *,
+    no_key_bias: bool = False,
 ) -> tuple[dict[str, Tensor], list[str]]:
     """Takes a backbone out of a state dict and renames its tensors by the first rule that matches the whole name.
 
@@ -80,6 +87,7 @@ def rename(
             state dict is the backbone's prefix.
         rules: Pattern of a name behind the prefix, and its replacement.
         ignored: Patterns of names that are documented as unused: behind the prefix inside the backbone, whole outside.
+        no_key_bias: Whether the family has biases on q and v alone; that of the key is then zero. Defaults to False.
 
     Returns:
         Tensors by our name, with q, k and v joined, and the ignored names. A name that no pattern knows is kept whole:
@@ -104,7 +112,7 @@ def rename(
             unused.append(key)
         else:
             tensors[key] = value
-    return join_qkv(tensors), unused
+    return join_qkv(tensors, no_key_bias), unused
 
 
 def _replace(pattern: str, replacement: str, key: str) -> str | None:
@@ -112,10 +120,8 @@ def _replace(pattern: str, replacement: str, key: str) -> str | None:
     return match.expand(replacement) if match else None
 
 
-def join_qkv(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+def join_qkv(tensors: dict[str, Tensor], no_key_bias: bool) -> dict[str, Tensor]:
     """Joins ``blocks.i.attn.q``, ``.k`` and ``.v`` into ``blocks.i.attn.qkv``.
-
-    A key bias that is absent while q and v have one is zero: so BEiT and DINOv3 define it.
 
     Raises:
         ValueError: One of the three is missing.
@@ -128,7 +134,7 @@ def join_qkv(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
         else:
             joined[name] = value
     for (prefix, kind), found in parts.items():
-        if kind == "bias" and set(found) == {"q", "v"}:
+        if kind == "bias" and no_key_bias and set(found) == {"q", "v"}:
             found["k"] = torch.zeros_like(found["q"])
         if missing := {"q", "k", "v"} - set(found):
             raise ValueError(f"{prefix} lacks the {kind} of {sorted(missing)}")
@@ -146,6 +152,14 @@ def square_grid(entries: int, name: str) -> tuple[int, int]:
     if side * side != entries:
         raise ValueError(f"{name} holds {entries} patch positions, which is no square grid")
     return side, side
+
+
+def add_cls_position(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Gives the cls token the position zero where the table has none for it, as DeiT III and timm's registers do."""
+    table = tensors.get("pos_embed.weight")
+    if table is None or "cls_token" not in tensors or round(table.shape[1] ** 0.5) ** 2 != table.shape[1]:
+        return tensors
+    return {**tensors, "pos_embed.weight": torch.cat([torch.zeros_like(table[:, :1]), table], dim=1)}
 
 
 def table_grid(tensors: Mapping[str, Tensor], prefix_entries: int = 1) -> tuple[int, int] | None:

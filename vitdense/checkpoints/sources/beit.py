@@ -43,8 +43,8 @@ _IGNORED = (
 
 
 def matches(state: Mapping[str, Tensor]) -> bool:
-    """Whether a block has BEiT's bias table, its LayerScale, or a bias on q alone."""
-    original = is_original(state) and has(state, "blocks.0.gamma_1", "blocks.0.attn.q_bias", f"blocks.0.attn.{_TABLE}")
+    """Whether a block has BEiT's bias table, or a bias on q alone."""
+    original = is_original(state) and has(state, "blocks.0.attn.q_bias", f"blocks.0.attn.{_TABLE}", *_SHARED)
     transformers = is_transformers(state) and any(key.endswith(("0.lambda_1", _TABLE)) for key in state)
     return original or transformers
 
@@ -56,7 +56,7 @@ def convert(state: Mapping[str, Tensor]) -> ConvertedWeights:
     shared = next((state[key] for key in state if key.endswith(_SHARED)), None)
     state = {key: value for key, value in state.items() if not key.endswith(_SHARED)}
     rules = _RULES + ORIGINAL if original else _TRANSFORMERS_RULES + TRANSFORMERS
-    tensors, unused = rename(state, anchor, rules, _IGNORED)
+    tensors, unused = rename(state, anchor, rules, _IGNORED, no_key_bias=True)
     if shared is not None:
         blocks = {match[0] for name in tensors if (match := re.match(r"blocks\.\d+", name))}
         tensors.update({f"{block}.attn.rel_pos.table": shared for block in blocks})

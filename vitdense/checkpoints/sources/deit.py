@@ -1,13 +1,15 @@
 """DeiT (arXiv:2012.12877), with or without the distillation token.
 
 The distillation token runs along as a register token: its position, a constant, is added to it at import, so that the
-result is the same. Documented as unused: both heads. The final norm is optional, as for every plain ViT. The position
-table is resized bicubically without offset or filter, as in the original's fine-tuning at 384 pixels.
+result is the same. DeiT III (arXiv:2204.07118) has LayerScale and no position for its cls token. Documented as unused:
+both heads. The final norm is optional, as for every plain ViT. The position table is resized bicubically without offset
+or filter, as in the original's fine-tuning at 384 pixels.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Mapping
 
 import torch
@@ -20,12 +22,14 @@ _TOKENS = ("dist_token", "embeddings.distillation_token")
 
 
 def matches(state: Mapping[str, Tensor]) -> bool:
-    """A plain ViT with a distillation token; without it DeiT looks like any other plain ViT."""
-    return vit.matches(state) and has(state, *_TOKENS)
+    """A distillation token, or DeiT III's LayerScale with a joint bias; else DeiT looks like any other plain ViT."""
+    third = has(state, "blocks.0.gamma_1") and has(state, "blocks.0.attn.qkv.bias")
+    return vit.matches(state) and (third or has(state, *_TOKENS))
 
 
 def convert(state: Mapping[str, Tensor]) -> ConvertedWeights:
     """Renames, and folds the distillation token's position into the token."""
+    state = {re.sub(r"(blocks\.\d+)\.gamma_([12])$", r"\1.ls\2.gamma", key): value for key, value in state.items()}
     token = next((key for key in state if key.endswith(_TOKENS)), None)
     if token is None:
         return vit.convert_plain(state)

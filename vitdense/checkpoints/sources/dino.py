@@ -27,4 +27,4 @@ def convert(state: Mapping[str, Tensor]) -> ConvertedWeights:
     return vit.convert_plain(state, ignored=_IGNORED, offset=OFFSET)
 
 
-SOURCE = Source("dino", "DINO's ViT", matches, convert, options=dict(interpolate_offset=OFFSET))
+SOURCE = Source("dino", "DINO's ViT", matches, convert)

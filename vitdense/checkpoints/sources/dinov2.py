@@ -12,12 +12,13 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
-from .base import ConvertedWeights, Source, has, rename, table_grid
+from .base import ConvertedWeights, Source, add_cls_position, has, rename, table_grid
 from .naming import ORIGINAL, TRANSFORMERS, TRANSFORMERS_HEADS, is_original, is_transformers, join_mlp
 
 OFFSET = 0.1
 _RULES = [
     (r"blocks\.(?:\d+\.)?(\d+)\.ls([12])\.gamma", r"blocks.\1.ls\2.gamma"),
+    (r"reg_token", "register_tokens"),  # timm
     # Files of trainings number the chunks of blocks first: blocks.0.3.norm1.
     (r"blocks\.\d+\.(\d+)\.((?:norm[12]|attn|mlp)\..*)", r"blocks.\1.\2"),
     (r"(blocks\.\d+\.mlp\.(?:w12|w3))\.(weight|bias)", r"\1.\2"),
@@ -37,7 +38,7 @@ def convert(state: Mapping[str, Tensor]) -> ConvertedWeights:
     original = is_original(state) or has(state, "blocks.0.0.attn.qkv.weight")
     anchor = "patch_embed.proj.weight" if original else "embeddings.patch_embeddings.projection.weight"
     tensors, unused = rename(state, anchor, _RULES + ORIGINAL if original else TRANSFORMERS, _IGNORED)
-    tensors = join_mlp(tensors)
+    tensors = add_cls_position(join_mlp(tensors))
     registers = "register_tokens" in tensors
     return ConvertedWeights(
         tensors,

@@ -2,8 +2,9 @@
 
 Rotary positions, registers, LayerScale, a gated MLP in S+ and H+, no bias on the key (the original masks it, here it is
 zero) and LayerNorms of eps 1e-5. The final norm belongs to the features and is not optional. The rotary periods follow
-from the base 100 and the width of a head. Documented as unused: the mask token, the stored periods, the mask of the key
-bias, the norms of local crops and of cls tokens, and heads.
+from the base 100 and the width of a head; the published files store them rounded to bfloat16 and the original uses
+those, transformers and this project the unrounded ones. Documented as unused: the mask token, the stored periods, the
+mask of the key bias, the norms of local crops and of cls tokens, and heads.
 """
 
 from __future__ import annotations
@@ -11,11 +12,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+import torch
 from torch import Tensor
 
 from .base import HEADS, ConvertedWeights, Source, has, rename
 from .naming import ORIGINAL, TRANSFORMERS, TRANSFORMERS_HEADS, is_original, is_transformers, join_mlp
 
+ROTARY_BASE = 100.0
 _RULES = [
     (r"storage_tokens", "register_tokens"),
     (r"(blocks\.\d+)\.ls([12])\.gamma", r"\1.ls\2.gamma"),
@@ -46,7 +49,9 @@ def convert(state: Mapping[str, Tensor]) -> ConvertedWeights:
     masks = {key.removesuffix("_mask"): value for key, value in state.items() if key.endswith("qkv.bias_mask")}
     # Where the mask says so there is no bias, whatever is stored (NaN in the published files).
     state = {key: value.where(masks[key] == 1, 0) if key in masks else value for key, value in state.items()}
-    tensors, unused = rename(state, anchor, _RULES + ORIGINAL if original else TRANSFORMERS, _IGNORED)
+    _check_periods(state)
+    rules = _RULES + ORIGINAL if original else TRANSFORMERS
+    tensors, unused = rename(state, anchor, rules, _IGNORED, no_key_bias=True)
     tensors = join_mlp(tensors)
     if original and not masks:
         for name in [name for name in tensors if re.fullmatch(r"blocks\.\d+\.attn\.qkv\.bias", name)]:
@@ -56,6 +61,18 @@ def convert(state: Mapping[str, Tensor]) -> ConvertedWeights:
     return ConvertedWeights(tensors, None, unused, frozenset({"cls_token", "register_tokens"}))
 
 
+def _check_periods(state: Mapping[str, Tensor]) -> None:
+    """Raises ValueError where stored periods are others than those of the base; bfloat16 rounds by up to 0.4 %."""
+    for key, periods in state.items():
+        if key.endswith("rope_embed.periods"):
+            expected = ROTARY_BASE ** (torch.arange(len(periods)) / len(periods))
+            if not torch.allclose(periods.float(), expected, rtol=5e-3, atol=0):
+                raise ValueError(
+                    f"{key} is {periods.tolist()}, expected the periods of the base {ROTARY_BASE:g}: another rotary "
+                    "embedding than DINOv3's is not read"
+                )
+
+
 SOURCE = Source(
     "dinov3",
     "DINOv3's ViT",
@@ -63,5 +80,5 @@ SOURCE = Source(
     convert,
     norm_eps=1e-5,
     heads={**HEADS, 1280: 20, 4096: 32},  # H+ has heads of 64, the 7B of 128
-    options=dict(pos_embed="rotary"),
+    options=dict(pos_embed="rotary", rotary_base=ROTARY_BASE),
 )

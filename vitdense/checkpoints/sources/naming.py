@@ -22,6 +22,7 @@ ORIGINAL = [
     (r"pos_embed", "pos_embed.weight"),
     (rf"patch_embed\.proj\.{_LEAF}", r"patch_embed.proj.\1"),
     (rf"(blocks\.\d+\.(?:norm[12]|attn\.qkv|attn\.proj|mlp\.fc[12]))\.{_LEAF}", r"\1.\2"),
+    (r"(blocks\.\d+\.ls[12]\.gamma)", r"\1"),
     (rf"norm\.{_LEAF}", r"norm.\1"),
 ]
 

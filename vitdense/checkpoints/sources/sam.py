@@ -51,5 +51,6 @@ SOURCE = Source(
     matches,
     convert,
     options=dict(use_rel_pos=True),
+    window_size=14,
     global_blocks={12: (2, 5, 8, 11), 24: (5, 11, 17, 23), 32: (7, 15, 23, 31)},
 )

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
-from .base import ConvertedWeights, Source, rename, table_grid
+from .base import ConvertedWeights, Source, add_cls_position, rename, table_grid
 from .naming import ORIGINAL, TRANSFORMERS, TRANSFORMERS_HEADS, is_original, is_transformers
 
 _HEADS = (r"head(?:_dist)?\..*", r"fc_norm\..*", r"pre_logits\..*", *TRANSFORMERS_HEADS)
@@ -49,6 +49,7 @@ def convert_plain(
     original = is_original(state)
     anchor = "patch_embed.proj.weight" if original else "embeddings.patch_embeddings.projection.weight"
     tensors, unused = rename(state, anchor, ORIGINAL if original else TRANSFORMERS, ignored)
+    tensors = add_cls_position(tensors)
     grid = table_grid(tensors, int("cls_token" in tensors))
     return ConvertedWeights(tensors, grid, unused, OPTIONAL, offset, antialias)
 
@@ -58,6 +59,5 @@ SOURCE = Source(
     "a plain ViT under timm's or transformers' names (AugReg, DeiT, MAE's encoder and DINO share them)",
     matches,
     convert,
-    options=dict(interpolate_antialias=True),
     shared_with=("deit", "mae", "dino"),
 )

@@ -23,8 +23,7 @@ RULES = [
     (rf"{_LAYER}(?:attn|attention)\.rel_pos_w", r"blocks.\1.attn.rel_pos.width"),
     (rf"{_LAYER}mlp\.(fc[12])\.{_LEAF}", r"blocks.\1.mlp.\2.\3"),
     (rf"{_LAYER}residual\.(conv[123])\.weight", r"blocks.\1.residual.\2.weight"),
-    (rf"{_LAYER}residual\.conv([123])\.norm\.{_LEAF}", r"blocks.\1.residual.norm\2.\3"),  # detectron2
-    (rf"{_LAYER}residual\.(norm[123]|ln[123])\.{_LEAF}", r"blocks.\1.residual.\2.\3"),
+    (rf"{_LAYER}residual\.(norm[123])\.{_LEAF}", r"blocks.\1.residual.\2.\3"),
 ]
 _IGNORED = (
     r"(?:backbone\.)?(?:simfp_\d+|fpn)\..*",
@@ -57,5 +56,6 @@ SOURCE = Source(
     "ViTDet's backbone, of detectron2, MMDetection or transformers",
     matches,
     convert,
+    window_size=14,
     global_blocks=GLOBAL_BLOCKS,
 )

@@ -1,0 +1,54 @@
+"""tools/convert_checkpoint.py on pre-trained ViTs, as users type it."""
+
+import re
+
+import torch
+
+from vitdense.checkpoints import load_pretrained, read_checkpoint, vit_from_checkpoint
+from vitdense.models import ViT
+
+SIZES = dict(embed_dims=64, depth=2, num_heads=4)
+
+
+def foreign(path):
+    """A small MAE file under the original names."""
+    model = ViT(SIZES, pretrain_img_size=64, with_cls_token=True, final_norm=True)
+    state = {name: torch.randn_like(value) for name, value in model.state_dict().items()}
+    state["pos_embed"] = state.pop("pos_embed.weight")
+    torch.save({"model": {**state, "decoder_embed.weight": torch.ones(2), "mask_token": torch.ones(2)}}, path)
+    return state
+
+
+def test_a_foreign_vit_under_our_names_and_the_entry_that_fits(run_tool, tmp_path):
+    state = foreign(tmp_path / "mae.pth")
+    for ending in ("safetensors", "pth"):
+        target = tmp_path / f"ours.{ending}"
+        result = run_tool("tools/convert_checkpoint.py", tmp_path / "mae.pth", target, "--num-heads", 4)
+        assert result.returncode == 0, result.stdout + result.stderr
+        assert "mae" in result.stdout and "decoder_embed.weight" in result.stdout
+        entry = re.search(r"^backbone = (dict\(.*\))$", result.stdout, re.MULTILINE)[1]
+        options = eval(entry)  # noqa: S307 (what the tool printed for a config)
+        assert options.pop("type") == "vitdense.ViT" and options.pop("init_cfg")["checkpoint"] == str(target)
+        model = ViT(**options)
+        report = load_pretrained(model, target)
+        assert report.source == "vitdense" and not report.ignored
+        assert torch.equal(model.blocks[1].mlp.fc2.weight, state["blocks.1.mlp.fc2.weight"])
+        again, _ = vit_from_checkpoint(target)  # the file says how its ViT was built
+        assert again.pos_embed.grid == (4, 4) and torch.equal(again.cls_token, state["cls_token"])
+        content = read_checkpoint(target)
+        assert "pos_embed.weight" in content.get("state_dict", content)
+
+
+def test_mistakes_leave_nothing(refused, tmp_path):
+    foreign(tmp_path / "mae.pth")
+    target = tmp_path / "ours.pth"
+    for arguments, message in (
+        ([tmp_path / "mae.pth", target], "give num_heads"),
+        ([tmp_path / "mae.pth", target, "--source", "sam", "--num-heads", 4], "not SAM's encoder"),
+        ([tmp_path / "mae.pth", target, "--source", "imagenet"], "source='imagenet' is unknown"),
+        ([tmp_path / "mae.pth", target, "--trust-pickle"], "need --config"),
+        ([tmp_path / "absent.pth", target], "does not exist"),
+        ([tmp_path / "mae.pth", tmp_path / "ours.bin"], "must end in .pth"),
+    ):
+        assert message in refused("tools/convert_checkpoint.py", *arguments)
+        assert not target.exists()
