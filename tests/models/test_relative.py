@@ -1,5 +1,9 @@
 """Relative positions: the fused form against the explicit formula, and which kernel runs."""
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 import torch
 from torch import nn
@@ -9,6 +13,7 @@ from vitdense.models import TokenLayout, ViT
 from vitdense.models.attention import Attention
 from vitdense.models.relative import DecomposedRelativePosition, RelativePositionBias
 
+ROOT = Path(__file__).resolve().parents[2]
 TINY = dict(embed_dims=32, depth=2, num_heads=4)
 LIMIT = 1e-5
 
@@ -123,6 +128,30 @@ def test_the_scores_of_a_wide_grid_stay_fused():
         wide = rel_pos.widen(*torch.randn(3, 1, 1, 96 * 112, 64), layout)
         assert {part.shape[-1] for part in wide} == {272}
         assert kernels(lambda: attention(torch.randn(1, 96 * 112, 64), layout)) == FUSED
+
+
+MEMORY = """
+import torch
+from tools.benchmark.attention import reset_peak, resident
+from vitdense.models import ViT
+
+torch.set_num_threads(1)
+model = ViT(dict(embed_dims=96, depth=1, num_heads=12), use_rel_pos=True, img_size=1024)
+image = torch.randn(1, 3, 1024, 1024)
+reset_peak()
+before = resident("VmRSS")
+with torch.no_grad():
+    model.eval()(image)
+print(resident("VmHWM") - before)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="peak memory is read from Linux's /proc")
+def test_the_scores_of_a_large_grid_are_never_stored():
+    scores = 12 * 4096**2 * 4  # bytes, of one global block at 1024 x 1024
+    result = subprocess.run([sys.executable, "-c", MEMORY], capture_output=True, text=True, cwd=ROOT)
+    assert result.returncode == 0, result.stderr[-2000:]
+    assert int(result.stdout.split()[-1]) < 0.5 * scores
 
 
 @pytest.mark.parametrize("options", [dict(use_rel_pos=True), dict(rel_pos_bias=True)])

@@ -92,7 +92,7 @@ def measure(kind: str, size: int, mode: str, iterations: int, threads: int) -> d
         call(model, image).sum().backward()
         model.zero_grad(set_to_none=True)
 
-    Path("/proc/self/clear_refs").write_text("5")  # starts the peak anew: importing and building had one of their own
+    reset_peak()
     before = resident("VmRSS")
     times = []
     for i in range(iterations + 1):
@@ -101,6 +101,11 @@ def measure(kind: str, size: int, mode: str, iterations: int, threads: int) -> d
         if i:  # the first warms up
             times.append(time.perf_counter() - start)
     return {"seconds": statistics.median(times), "bytes": resident("VmHWM") - before}
+
+
+def reset_peak() -> None:
+    """Starts the peak of resident memory anew: importing and building had one of their own (Linux)."""
+    Path("/proc/self/clear_refs").write_text("5")
 
 
 def resident(field: str) -> int:
