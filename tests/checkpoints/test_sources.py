@@ -181,6 +181,17 @@ def test_parity_at_the_native_size(oracles, name, parity):
     parity(f"{source} ({name})", f"transformers {type(oracle).__name__}", f"native, {size} x {size}", error)
 
 
+@pytest.mark.parametrize("shape", [(80, 128), (48, 64)])
+def test_rotary_positions_at_other_sizes(oracles, shape, parity):
+    oracle = oracles("dinov3")
+    model, _ = build(oracle.state_dict(), True)
+    image = torch.randn(1, 3, *shape, generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        expected = oracle(image).last_hidden_state[:, 5:].transpose(1, 2)
+    error = error_of(found_map(model, image).flatten(2), expected)
+    parity("dinov3", "transformers DINOv3ViTModel", "{} x {}".format(*shape), error)
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_every_perturbed_tensor_is_noticed(oracles, name):
     """So nothing is loaded to the wrong place or left out, but for what is ignored, and key biases (bit-equal)."""
