@@ -19,6 +19,9 @@ TINY_VITDET = [
     "model.roi_head.bbox_head.fc_out_channels=64",
     "model.roi_head.mask_head.in_channels=32",
     "model.roi_head.mask_head.conv_out_channels=32",
+    "model.train_cfg.rpn_proposal.nms_pre=500",
+    "model.train_cfg.rpn_proposal.max_per_img=250",
+    "model.train_cfg.rcnn.sampler.num=128",
     "model.data_preprocessor.pad_size_divisor=320",
     "train_dataloader.dataset.pipeline.3.scale=(320,320)",
     "train_dataloader.dataset.pipeline.3.ratio_range=(0.8,1.2)",
@@ -152,7 +155,7 @@ def test_resume_needs_the_state_of_a_training(refused, small_segmenter, tmp_path
     "mistake",
     [
         "optim_wrapper.optimizer.type=Adamw",
-        "param_scheduler.0.type=Polynomial",
+        "param_scheduler.type=Polynomial",
         "train_dataloader.dataset.pipeline.0.type=LoadImage",
         "train_cfg.by_iteration=True",
     ],

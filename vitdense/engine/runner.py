@@ -113,7 +113,15 @@ class _Built(Hook):
 
 
 def _config_error(error: Exception) -> ValueError:
-    return ValueError(f"this config cannot be built: {error} (VITDENSE_DEBUG=1 shows where)")
+    """One line that names the entry: for an unknown type MMEngine may say no more than 'None is not callable'."""
+    building = ""
+    trace = error.__traceback__
+    while trace is not None:  # the innermost entry with a type that was being built
+        for value in trace.tb_frame.f_locals.values():
+            if isinstance(value, dict) and isinstance(value.get("type"), str):
+                building = f", while building '{value['type']}'"
+        trace = trace.tb_next
+    return ValueError(f"this config cannot be built: {error}{building} (VITDENSE_DEBUG=1 shows where)")
 
 
 def save_pictures(cfg: Config, folder: str) -> None:
