@@ -155,7 +155,7 @@ def summarise(size: int, mode: str, runs: dict[str, list[dict[str, float]]]) -> 
 
 def table_of(records: list[dict[str, Any]], title: str) -> Table:
     table = Table(title=title)
-    for column in ("size", "pass", "vitdense, s", "transformers, s", "faster", "MB", "MB", "less", "one score matrix"):
+    for column in ("size", "pass", "vitdense, s", "theirs, s", "faster", "MB", "theirs", "less", "a score matrix"):
         table.add_column(column, justify="left" if column == "pass" else "right")
     for record in records:
         ours, theirs = (record["bytes"][kind] / 1e6 for kind in KINDS)
