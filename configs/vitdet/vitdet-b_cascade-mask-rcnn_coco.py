@@ -6,29 +6,48 @@ Score as published: box AP 54.0, mask AP 46.7. Not measured here. Weights and da
 published detector is detectron2's model_final_435fa9.pkl.
 """
 
-_base_ = [
-    "../_base_/det_runtime.py",
-    "../_base_/datasets/coco_instance_lsj.py",
-    "../_base_/models/cascade-mask-rcnn_vitdet.py",
-    "../_base_/schedules/vitdet_100e.py",
-]
+_base_ = ["../vitdet_coco.py"]
 
-model = dict(
-    backbone=dict(
-        arch="base",
-        patch_size=16,
-        pretrain_img_size=224,
-        window_size=14,
-        global_attn_indexes=(2, 5, 8, 11),
-        drop_path_rate=0.1,
-        use_rel_pos=True,
-        img_size=1024,
-        init_cfg=dict(
-            type="vitdense.Pretrained",
-            checkpoint="{{$VITDENSE_DATA:data}}/checkpoints/mae_pretrain_vit_base.pth",
-            source="mae",
-        ),
+# Three stages of box heads at IoU 0.5, 0.6 and 0.7 with class-agnostic boxes, everything else as in vitdet_coco.py.
+norm_cfg = dict(type="vitdense.LayerNorm2d", eps=1e-6)
+ious = (0.5, 0.6, 0.7)
+box_stds = ([0.1, 0.1, 0.2, 0.2], [0.05, 0.05, 0.1, 0.1], [1 / 30, 1 / 30, 1 / 15, 1 / 15])
+box_heads = [
+    dict(
+        type="Shared4Conv1FCBBoxHead",
+        conv_out_channels=256,
+        in_channels=256,
+        fc_out_channels=1024,
+        roi_feat_size=7,
+        num_classes=80,
+        norm_cfg=norm_cfg,
+        bbox_coder=dict(type="DeltaXYWHBBoxCoder", target_means=[0.0] * 4, target_stds=stds),
+        reg_class_agnostic=True,
+        loss_cls=dict(type="CrossEntropyLoss", use_sigmoid=False, loss_weight=1.0),
+        loss_bbox=dict(type="L1Loss", loss_weight=1.0),
     )
+    for stds in box_stds
+]
+box_training = [
+    dict(
+        assigner=dict(
+            type="MaxIoUAssigner",
+            pos_iou_thr=iou,
+            neg_iou_thr=iou,
+            min_pos_iou=iou,
+            match_low_quality=False,
+            ignore_iof_thr=-1,
+        ),
+        sampler=dict(type="RandomSampler", num=512, pos_fraction=0.25, neg_pos_ub=-1, add_gt_as_proposals=True),
+        mask_size=28,
+        pos_weight=-1,
+        debug=False,
+    )
+    for iou in ious
+]
+model = dict(
+    type="CascadeRCNN",
+    # detectron2 weighs the stages alike, and divides the gradient that each sends into the pyramid by their number.
+    roi_head=dict(type="CascadeRoIHead", num_stages=3, stage_loss_weights=[1, 1, 1], bbox_head=box_heads),
+    train_cfg=dict(rcnn=box_training),
 )
-default_hooks = dict(checkpoint=dict(by_epoch=False, interval=5000))
-log_processor = dict(by_epoch=False)

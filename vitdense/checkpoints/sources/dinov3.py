@@ -21,7 +21,6 @@ from .naming import ORIGINAL, TRANSFORMERS, TRANSFORMERS_HEADS, is_original, is_
 ROTARY_BASE = 100.0
 _RULES = [
     (r"storage_tokens", "register_tokens"),
-    (r"(blocks\.\d+)\.ls([12])\.gamma", r"\1.ls\2.gamma"),
     (r"(blocks\.\d+\.mlp)\.w1\.(weight|bias)", r"\1.gate.\2"),
     (r"(blocks\.\d+\.mlp)\.w2\.(weight|bias)", r"\1.up.\2"),
     (r"(blocks\.\d+\.mlp)\.w3\.(weight|bias)", r"\1.down.\2"),

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from torch import Tensor
 
 from .base import ConvertedWeights, Source, has, rename
+from .vitdet import GLOBAL_BLOCKS
 
 _LEAF = r"(weight|bias)"
 _LAYER = r"(?:blocks|layers)\.(\d+)\."
@@ -52,5 +53,5 @@ SOURCE = Source(
     convert,
     options=dict(use_rel_pos=True),
     window_size=14,
-    global_blocks={12: (2, 5, 8, 11), 24: (5, 11, 17, 23), 32: (7, 15, 23, 31)},
+    global_blocks=GLOBAL_BLOCKS,
 )
