@@ -11,8 +11,9 @@ from mmengine.registry import OPTIM_WRAPPER_CONSTRUCTORS as MMENGINE_OPTIM_WRAPP
 from mmengine.registry import WEIGHT_INITIALIZERS as MMENGINE_WEIGHT_INITIALIZERS
 from mmengine.registry import Registry
 
-MODELS = Registry("model", parent=MMENGINE_MODELS, scope="vitdense")
-# Imported when one is looked up: they subclass those of MMSegmentation, slow to import and not always installed.
+# The locations are imported when a component is looked up: what they hold subclasses parts of MMDetection and
+# MMSegmentation, slow to import and not always installed.
+MODELS = Registry("model", parent=MMENGINE_MODELS, scope="vitdense", locations=["vitdense.openmmlab.subclasses"])
 DATASETS = Registry("dataset", parent=MMENGINE_DATASETS, scope="vitdense", locations=["vitdense.datasets.grouped"])
 WEIGHT_INITIALIZERS = Registry("weight initializer", parent=MMENGINE_WEIGHT_INITIALIZERS, scope="vitdense")
 OPTIM_WRAPPER_CONSTRUCTORS = Registry(

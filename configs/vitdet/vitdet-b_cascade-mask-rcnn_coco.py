@@ -47,7 +47,6 @@ box_training = [
 ]
 model = dict(
     type="CascadeRCNN",
-    # detectron2 weighs the stages alike, and divides the gradient that each sends into the pyramid by their number.
-    roi_head=dict(type="CascadeRoIHead", num_stages=3, stage_loss_weights=[1, 1, 1], bbox_head=box_heads),
+    roi_head=dict(type="vitdense.CascadeRoIHead", num_stages=3, stage_loss_weights=[1, 1, 1], bbox_head=box_heads),
     train_cfg=dict(rcnn=box_training),
 )

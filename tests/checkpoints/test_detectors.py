@@ -95,22 +95,20 @@ def test_every_weight_arrives_from_a_published_file(cascade, tmp_path):
         "rpn_head.rpn_conv.1.conv.bias": "proposal_generator.rpn_head.conv.conv1.bias",
         "rpn_head.rpn_reg.weight": "proposal_generator.rpn_head.anchor_deltas.weight",
     }
+    for ours, theirs in (("upsample.weight", "deconv.weight"), ("conv_logits.bias", "predictor.bias")):
+        known[f"roi_head.mask_head.{ours}"] = f"roi_heads.mask_head.{theirs}"
     if cascade:
         known["roi_head.bbox_head.2.shared_convs.3.ln.weight"] = "roi_heads.box_head.2.conv4.norm.weight"
         known["roi_head.bbox_head.1.fc_reg.weight"] = "roi_heads.box_predictor.1.bbox_pred.weight"
-        for stage in range(3):
-            known[f"roi_head.mask_head.{stage}.upsample.weight"] = "roi_heads.mask_head.deconv.weight"
     else:
         known["roi_head.bbox_head.shared_convs.0.conv.weight"] = "roi_heads.box_head.conv1.weight"
         known["roi_head.bbox_head.shared_fcs.0.weight"] = "roi_heads.box_head.fc1.weight"
-        known["roi_head.mask_head.convs.3.ln.bias"] = "roi_heads.mask_head.mask_fcn4.norm.bias"
-        known["roi_head.mask_head.conv_logits.bias"] = "roi_heads.mask_head.predictor.bias"
     for stage in ("0.", "1.", "2.") if cascade else ("",):
         for i in range(4):
             for ours, theirs in (("conv.weight", "weight"), ("ln.weight", "norm.weight"), ("ln.bias", "norm.bias")):
                 box = f"roi_heads.box_head.{stage}conv{i + 1}.{theirs}"
                 known[f"roi_head.bbox_head.{stage}shared_convs.{i}.{ours}"] = box
-                known[f"roi_head.mask_head.{stage}convs.{i}.{ours}"] = f"roi_heads.mask_head.mask_fcn{i + 1}.{theirs}"
+                known[f"roi_head.mask_head.convs.{i}.{ours}"] = f"roi_heads.mask_head.mask_fcn{i + 1}.{theirs}"
     for level, stage, first in ((0, 2, 4), (1, 3, 1), (2, 4, 0), (3, 5, 1)):
         for i in (0, 1):
             known[f"neck.levels.{level}.{first + 2 * i}.weight"] = f"backbone.simfp_{stage}.{first + i}.weight"

@@ -4,9 +4,8 @@ Backbone, pyramid, RPN, box and mask heads are renamed; nothing is computed, bec
 classes (background last) and order of box deltas. What the config must have in common with the published model:
 anchors of ratio 0.5, 1 and 2, LayerNorm with eps 1e-6, box deviations of 0.1 and 0.2 (Cascade: halved and a third).
 
-Two things differ by design: the configs here sample RoIs with 2 x 2 points, detectron2 adapts their number to the box;
-and MMDetection's cascade averages the logits of its stages, detectron2's the probabilities. What that costs in AP was
-not measured.
+One thing differs by design: the configs here sample RoIs with 2 x 2 points, detectron2 adapts their number to the box.
+What that costs in AP was not measured.
 """
 
 from __future__ import annotations
@@ -99,8 +98,6 @@ def convert_detectron2_detector(state: Mapping[str, Tensor]) -> tuple[dict[str, 
             f"this detector has {len(unknown)} weights that no part of a Mask or Cascade Mask R-CNN takes: "
             f"{', '.join(sorted(unknown)[:12])}"
         )
-    if "roi_heads.box_head.0.fc1.weight" in state:
-        tensors = _mask_head_per_stage(tensors)
     table = tensors.get("backbone.pos_embed.weight")
     if table is not None:
         tensors["backbone.pos_embed.weight"] = table[:, 1:]
@@ -113,13 +110,3 @@ def _renamed(key: str, rules: list[tuple[str, str]]) -> str | None:
         if match := re.fullmatch(pattern, key):
             return match.expand(replacement)
     return None
-
-
-def _mask_head_per_stage(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """MMDetection's cascade averages a mask head per stage; detectron2's has one, which all of them get."""
-    prefix = "roi_head.mask_head."
-    result: dict[str, Tensor] = {}
-    for name, value in tensors.items():
-        stages = [f"{prefix}{stage}." for stage in range(3)] if name.startswith(prefix) else [""]
-        result.update({stage + name.removeprefix(prefix) if stage else name: value for stage in stages})
-    return result

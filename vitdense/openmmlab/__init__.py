@@ -1,4 +1,4 @@
-"""What makes foreign models parts of OpenMMLab's, or subclasses theirs."""
+"""What makes foreign models parts of OpenMMLab's; what subclasses theirs is registered by :mod:`.subclasses`."""
 
 from .transformers_backbone import TransformersBackbone
 

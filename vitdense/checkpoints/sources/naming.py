@@ -1,4 +1,4 @@
-"""Naming schemes that several sources share: of the original repositories, of transformers and of OpenMMLab.
+"""Naming schemes that several sources share: of the original repositories and of transformers.
 
 Rules for :func:`.base.rename`. Parts of a gated MLP are named ``gate``, ``up`` and ``down`` by the rules and joined by
 :func:`join_mlp`, because transformers calls the layers of a plain MLP ``up`` and ``down`` too.
@@ -48,22 +48,6 @@ TRANSFORMERS = [
 ]
 # Heads of transformers' task models, and the pooler that some base models carry.
 TRANSFORMERS_HEADS = (r"(?:.*\.)?pooler\..*", r"(?:cls_|distillation_)?classifier\..*", r"decode_head\..*")
-
-# MMPretrain's and MMSegmentation's VisionTransformer.
-OPENMMLAB = [
-    (r"cls_token", "cls_token"),
-    (r"pos_embed", "pos_embed.weight"),
-    (rf"patch_embed\.projection\.{_LEAF}", r"patch_embed.proj.\1"),
-    (rf"layers\.(\d+)\.ln([12])\.{_LEAF}", r"blocks.\1.norm\2.\3"),
-    (rf"layers\.(\d+)\.attn\.(qkv|proj)\.{_LEAF}", r"blocks.\1.attn.\2.\3"),
-    (rf"layers\.(\d+)\.attn\.attn\.in_proj_{_LEAF}", r"blocks.\1.attn.qkv.\2"),
-    (rf"layers\.(\d+)\.attn\.attn\.out_proj\.{_LEAF}", r"blocks.\1.attn.proj.\2"),
-    (rf"layers\.(\d+)\.ffn\.layers\.0\.0\.{_LEAF}", r"blocks.\1.mlp.fc1.\2"),
-    (rf"layers\.(\d+)\.ffn\.layers\.1\.{_LEAF}", r"blocks.\1.mlp.fc2.\2"),
-    (r"layers\.(\d+)\.attn\.gamma1\.weight", r"blocks.\1.ls1.gamma"),
-    (r"layers\.(\d+)\.ffn\.gamma2\.weight", r"blocks.\1.ls2.gamma"),
-    (rf"ln1\.{_LEAF}", r"norm.\1"),
-]
 
 
 def is_original(state: Mapping[str, Tensor]) -> bool:

@@ -1,0 +1,80 @@
+"""The cascade of detectron2 (02b5c4e, modeling/roi_heads/cascade_rcnn.py) among MMDetection's RoI heads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from mmdet.models.roi_heads import CascadeRoIHead as MMDetCascadeRoIHead
+from mmdet.models.roi_heads import StandardRoIHead
+from mmdet.structures.bbox import bbox2roi, get_box_tensor
+from torch import Tensor
+
+from ..registry import MODELS
+
+
+@MODELS.register_module()
+class CascadeRoIHead(MMDetCascadeRoIHead):
+    """Cascade R-CNN (arXiv:1712.00726) as ViTDet's published detectors use it.
+
+    It differs from MMDetection's in three points: the scores of the stages are averaged as probabilities, not as
+    logits; one mask head, trained on the proposals of the first stage, serves the final boxes, instead of one per
+    stage; and the gradient that each stage sends into the pyramid is divided by the number of stages.
+
+    Args:
+        mask_head: Config of one head, and ``mask_roi_extractor`` of one extractor. All other arguments are those of
+            :class:`mmdet.models.CascadeRoIHead`.
+    """
+
+    # A single mask head is built and asked as in Mask R-CNN.
+    init_mask_head = StandardRoIHead.init_mask_head
+    _mask_forward = StandardRoIHead._mask_forward
+    predict_mask = StandardRoIHead.predict_mask
+
+    def _bbox_forward(self, stage: int, x: tuple[Tensor, ...], rois: Tensor) -> dict[str, Tensor]:
+        extractor = self.bbox_roi_extractor[stage]
+        features = extractor(x[: extractor.num_inputs], rois)
+        if features.requires_grad:
+            features.register_hook(lambda gradient: gradient / self.num_stages)
+        scores, deltas = self.bbox_head[stage](features)
+        return dict(cls_score=scores, bbox_pred=deltas, bbox_feats=features)
+
+    def _refine_roi(
+        self, x: tuple[Tensor, ...], rois: Tensor, batch_img_metas: list[dict], num_proposals_per_img: Sequence[int]
+    ) -> tuple[Sequence[Tensor], list[Tensor], Sequence[Tensor]]:
+        """Runs the stages.
+
+        Returns:
+            Per image the RoIs of the last stage, (N, 5); the logarithm of the averaged probabilities, (N, classes + 1),
+            whose softmax gives them back; and the box deltas of the last stage.
+        """
+        counts = list(num_proposals_per_img)
+        probabilities = []
+        for stage, head in enumerate(self.bbox_head):
+            results = self._bbox_forward(stage, x, rois)
+            probabilities.append(results["cls_score"].softmax(dim=-1))
+            per_image = rois.split(counts), results["cls_score"].split(counts), results["bbox_pred"].split(counts)
+            if stage == self.num_stages - 1:
+                break
+            refined = []
+            for boxes, scores, deltas, meta in zip(*per_image, batch_img_metas, strict=True):
+                moved = head.regress_by_class(boxes[:, 1:], scores[:, :-1].argmax(dim=1), deltas, meta)
+                refined.append(torch.cat([boxes[:, :1], get_box_tensor(moved)], dim=1))
+            rois = torch.cat(refined)
+        mean = torch.stack(probabilities).mean(dim=0).log()
+        return per_image[0], list(mean.split(counts)), per_image[2]
+
+    def mask_loss(self, stage: int, x: tuple[Tensor, ...], sampling_results: list, batch_gt_instances: list) -> dict:
+        """Loss of the mask head on the positive proposals of the first stage; none in the others."""
+        if stage > 0:
+            return dict(loss_mask={})
+        rois = bbox2roi([result.pos_priors for result in sampling_results])
+        results: dict[str, Any] = self._mask_forward(x, rois)
+        loss = self.mask_head.loss_and_target(
+            mask_preds=results["mask_preds"],
+            sampling_results=sampling_results,
+            batch_gt_instances=batch_gt_instances,
+            rcnn_train_cfg=self.train_cfg[0],
+        )
+        return {**results, **loss}
