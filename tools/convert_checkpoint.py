@@ -12,6 +12,7 @@ DST .pth, a full checkpoint, as MMDetection and MMSegmentation (and their infere
 import argparse
 import inspect
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from deploy.cli import run_cli
 from deploy.files import atomic_write
 from vitdense.checkpoints import (
     ImportReport,
+    Trained,
     load_trained,
     save_delta,
     use_safe_loader,
@@ -72,7 +74,8 @@ def main() -> None:
         raise ValueError("--source and --num-heads are for a pre-trained ViT; leave --config out")
     cfg = load_config(args.config, args.cfg_options)
     model = build_model(cfg)
-    load_trained(model, args.src, trust_pickle=args.trust_pickle)
+    trained = load_trained(model, args.src, trust_pickle=args.trust_pickle)
+    Console().print(parts_table(model, trained, args.src))
     if args.dst.suffix == ".pth":
         _save_full(model, cfg, args.dst)
         print(f"Full checkpoint written to {args.dst}")
@@ -129,6 +132,18 @@ def report_table(report: ImportReport) -> Table:
     ):
         shown = ", ".join(names[:6]) + (f", and {len(names) - 6} more" if len(names) > 6 else "")
         table.add_row(str(len(names)), what, shown)
+    return table
+
+
+def parts_table(model: nn.Module, trained: Trained, src: Path) -> Table:
+    """How many tensors of a detector or segmenter each of its parts got."""
+    parts = Counter(name.split(".")[0] for name in model.state_dict())
+    table = Table(title=f"{src}: every weight of the model is in the file")
+    table.add_column("tensors", justify="right")
+    table.add_column("what", overflow="fold")
+    for part, count in parts.items():
+        table.add_row(str(count), f"{part}, loaded")
+    table.add_row(str(len(trained.ignored)), "ignored" + (f": {', '.join(trained.ignored)}" if trained.ignored else ""))
     return table
 
 

@@ -2,6 +2,7 @@
 
 import pickle
 import re
+from pathlib import Path
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from vitdense.checkpoints.detectors import convert_detectron2_detector
 from vitdense.config import load_config
 from vitdense.engine.build import build_model
 
+ROOT = Path(__file__).resolve().parents[2]
 DIMS, DEPTH = 32, 3
 
 
@@ -122,6 +124,28 @@ def test_every_weight_arrives_from_a_published_file(cascade, tmp_path):
     for name, value in state.items():
         if name != "backbone.net.pos_embed":
             assert any(torch.equal(value, other) for other in values[tuple(value.shape)]), name
+
+
+def test_the_tool_converts_a_detector_and_prints_its_parts(run_tool, tmp_path):
+    state = detectron2_state(cascade=False) | {"pixel_mean": torch.ones(3)}
+    with open(tmp_path / "model_final.pkl", "wb") as stream:
+        pickle.dump({"model": {name: value.numpy() for name, value in state.items()}, "__author__": "x"}, stream)
+    narrow = tmp_path / "narrow.py"
+    narrow.write_text(
+        f"_base_ = {str(ROOT / 'configs' / 'vitdet_coco.py')!r}\n"
+        f"model = dict(backbone=dict(arch=dict(_delete_=True, embed_dims={DIMS}, depth={DEPTH}, num_heads=2),\n"
+        f"    global_attn_indexes=(1,)), neck=dict(in_channels={DIMS}))\n"
+    )
+    target = tmp_path / "ours.pth"
+    result = run_tool("tools/convert_checkpoint.py", tmp_path / "model_final.pkl", target, "--config", narrow)
+    assert result.returncode == 0, result.stdout + result.stderr
+    for part in (
+        "backbone, loaded",
+        "roi_head, loaded",
+        "ignored: pixel_mean, backbone.net.pos_embed (its first entry)",
+    ):
+        assert part in result.stdout, result.stdout
+    assert load_trained(build_model(load_config(str(narrow))), target).ignored == ()
 
 
 def test_unknown_and_missing_weights_are_named(tmp_path):

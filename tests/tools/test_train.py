@@ -26,6 +26,7 @@ TINY_VITDET = [
     "train_dataloader.dataset.pipeline.3.scale=(320,320)",
     "train_dataloader.dataset.pipeline.3.ratio_range=(0.8,1.2)",
     "train_dataloader.dataset.pipeline.4.crop_size=(320,320)",
+    "val_dataloader.dataset.pipeline.1.scale=(320,320)",
     "train_dataloader.num_workers=0",
     "train_dataloader.persistent_workers=False",
     "train_dataloader.batch_size=2",

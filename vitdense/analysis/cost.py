@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..models import ViT
-from ..models.blocks import SwiGlu
 
 
 @dataclass(frozen=True)
@@ -57,8 +56,6 @@ def block_costs(model: ViT, shape: tuple[int, int]) -> list[BlockCost]:
         else:
             queries = keys = tokens
         mlp_weights = sum(parameter.numel() for parameter in block.mlp.parameters() if parameter.ndim == 2)
-        hidden = block.mlp.w3.in_features if isinstance(block.mlp, SwiGlu) else block.mlp.fc1.out_features
-        assert mlp_weights == dims * hidden * (3 if isinstance(block.mlp, SwiGlu) else 2)
         costs.append(
             BlockCost(
                 windowed=block.windowed,

@@ -32,11 +32,13 @@ class Trained:
         classes: Class names of the data they were trained on; None where the file does not say.
         base: Pre-trained weights that a delta builds on; None for a full checkpoint.
         base_sha256: Their hash.
+        ignored: Names in the file that are documented as unused.
     """
 
     classes: tuple[str, ...] | None
     base: str | None = None
     base_sha256: str | None = None
+    ignored: tuple[str, ...] = ()
 
 
 def load_trained(model: nn.Module, path: str | Path, *, trust_pickle: bool = False) -> Trained:
@@ -59,14 +61,16 @@ def load_trained(model: nn.Module, path: str | Path, *, trust_pickle: bool = Fal
         if metadata.get("format") == DELTA_FORMAT:
             return _load_delta(model, checkpoint, metadata, path)
     tensors = {name.removeprefix("module."): value for name, value in state_dict_of(checkpoint).items()}
+    ignored: list[str] = []
     if is_detectron2_detector(tensors):
-        tensors, _ = convert_detectron2_detector(tensors)
+        tensors, ignored = convert_detectron2_detector(tensors)
     _check_fit(model, tensors, path)
     model.load_state_dict(tensors, strict=True)
     meta = checkpoint.get("meta")
     dataset_meta = meta.get("dataset_meta") if isinstance(meta, dict) else None
     classes = dataset_meta.get("classes") if isinstance(dataset_meta, dict) else None
-    return Trained(tuple(map(str, classes)) if isinstance(classes, list | tuple) else None)
+    known = tuple(map(str, classes)) if isinstance(classes, list | tuple) else None
+    return Trained(known, ignored=tuple(ignored))
 
 
 def save_delta(model: nn.Module, path: str | Path, base: str, classes: Sequence[str]) -> dict[str, int]:
