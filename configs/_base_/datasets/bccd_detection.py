@@ -26,7 +26,7 @@ test_pipeline = [
 ]
 train_dataloader = dict(
     batch_size=4,
-    num_workers=2,
+    num_workers=1,
     persistent_workers=True,
     sampler=dict(type="DefaultSampler", shuffle=True),
     dataset=dict(
@@ -42,7 +42,7 @@ train_dataloader = dict(
 )
 test_dataloader = dict(
     batch_size=1,
-    num_workers=2,
+    num_workers=1,
     persistent_workers=True,
     drop_last=False,
     sampler=dict(type="DefaultSampler", shuffle=False),
