@@ -6,6 +6,7 @@ both code bases look a foreign scope up from the common root.
 """
 
 from mmengine.registry import DATASETS as MMENGINE_DATASETS
+from mmengine.registry import METRICS as MMENGINE_METRICS
 from mmengine.registry import MODELS as MMENGINE_MODELS
 from mmengine.registry import OPTIM_WRAPPER_CONSTRUCTORS as MMENGINE_OPTIM_WRAPPER_CONSTRUCTORS
 from mmengine.registry import WEIGHT_INITIALIZERS as MMENGINE_WEIGHT_INITIALIZERS
@@ -15,6 +16,7 @@ from mmengine.registry import Registry
 # MMSegmentation, slow to import and not always installed.
 MODELS = Registry("model", parent=MMENGINE_MODELS, scope="vitdense", locations=["vitdense.openmmlab.subclasses"])
 DATASETS = Registry("dataset", parent=MMENGINE_DATASETS, scope="vitdense", locations=["vitdense.datasets.grouped"])
+METRICS = Registry("metric", parent=MMENGINE_METRICS, scope="vitdense", locations=["vitdense.evaluation.lvis"])
 WEIGHT_INITIALIZERS = Registry("weight initializer", parent=MMENGINE_WEIGHT_INITIALIZERS, scope="vitdense")
 OPTIM_WRAPPER_CONSTRUCTORS = Registry(
     "optimizer wrapper constructor", parent=MMENGINE_OPTIM_WRAPPER_CONSTRUCTORS, scope="vitdense"

@@ -18,7 +18,8 @@ model = dict(
     ),
     neck=dict(in_channels=1280),
 )
-optim_wrapper = dict(paramwise_cfg=dict(decay_rate=0.9))
+# As published, H decays the weights of norms and position table too.
+optim_wrapper = dict(paramwise_cfg=dict(_delete_=True, decay_rate=0.9))
 # 75 epochs; the rate falls at the same parts of the training (detectron2: mask_rcnn_vitdet_h_75ep.py).
 max_iters = 184375 * 3 // 4
 train_cfg = dict(max_iters=max_iters)

@@ -2,8 +2,8 @@
 
     python tools/train.py configs/vitdet/vits-dinov2_faster-rcnn_bccd.py
 
-The last four blocks are fine-tuned; 256 proposals at test time. Trains on the 292 images of trainval and is scored once,
-on the 72 of test. Score: not measured yet.
+The last four blocks are fine-tuned; 256 proposals at test time. Trains on the 292 images of trainval and is scored
+once, on the 72 of test. Score: not measured yet.
 """
 
 _base_ = [

@@ -46,15 +46,17 @@ class CascadeRoIHead(MMDetCascadeRoIHead):
         """Runs the stages.
 
         Returns:
-            Per image the RoIs of the last stage, (N, 5); the logarithm of the averaged probabilities, (N, classes + 1),
-            whose softmax gives them back; and the box deltas of the last stage.
+            Per image the RoIs of the last stage, (N, 5); logits whose softmax (or sigmoid, of
+            :class:`.federated_loss.FederatedLoss`) is the averaged probability, (N, classes + 1); and the box deltas of
+            the last stage.
         """
         counts = list(num_proposals_per_img)
         probabilities = []
         for stage, head in enumerate(self.bbox_head):
             results = self._bbox_forward(stage, x, rois)
-            probabilities.append(results["cls_score"].softmax(dim=-1))
-            per_image = rois.split(counts), results["cls_score"].split(counts), results["bbox_pred"].split(counts)
+            logits = results["cls_score"]
+            probabilities.append(head.loss_cls.get_activation(logits) if head.custom_activation else logits.softmax(-1))
+            per_image = rois.split(counts), logits.split(counts), results["bbox_pred"].split(counts)
             if stage == self.num_stages - 1:
                 break
             refined = []
@@ -62,8 +64,9 @@ class CascadeRoIHead(MMDetCascadeRoIHead):
                 moved = head.regress_by_class(boxes[:, 1:], scores[:, :-1].argmax(dim=1), deltas, meta)
                 refined.append(torch.cat([boxes[:, :1], get_box_tensor(moved)], dim=1))
             rois = torch.cat(refined)
-        mean = torch.stack(probabilities).mean(dim=0).log()
-        return per_image[0], list(mean.split(counts)), per_image[2]
+        mean = torch.stack(probabilities).mean(dim=0)
+        scores = mean.logit() if self.bbox_head[-1].custom_activation else mean.log()
+        return per_image[0], list(scores.split(counts)), per_image[2]
 
     def mask_loss(self, stage: int, x: tuple[Tensor, ...], sampling_results: list, batch_gt_instances: list) -> dict:
         """Loss of the mask head on the positive proposals of the first stage; none in the others."""

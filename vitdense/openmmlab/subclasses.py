@@ -3,4 +3,4 @@
 from importlib.util import find_spec
 
 if find_spec("mmdet") is not None:
-    from . import cascade_roi_head  # noqa: F401
+    from . import cascade_roi_head, federated_loss  # noqa: F401

@@ -1,5 +1,5 @@
-# Fine-tuning a pre-trained ViT on a few hundred images: the new layers at 1e-3, the backbone at a tenth of that and less
-# by 0.8 from block to block.
+# Fine-tuning a pre-trained ViT on a few hundred images: the new layers at 1e-3, the backbone at a tenth of that, less
+# by a factor of 0.8 from block to block.
 max_epochs = 12
 train_cfg = dict(type="EpochBasedTrainLoop", max_epochs=max_epochs, val_interval=max_epochs)
 val_cfg = dict(type="ValLoop")

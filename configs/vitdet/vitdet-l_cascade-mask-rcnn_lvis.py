@@ -1,0 +1,20 @@
+"""ViTDet-L, Cascade Mask R-CNN, LVIS v1 (arXiv:2203.16527, section 4.4; detectron2 at 02b5c4e, projects/ViTDet).
+
+    python tools/train.py configs/vitdet/vitdet-l_cascade-mask-rcnn_lvis.py --amp
+
+Score as published: box AP 49.2, mask AP 44.5. Not measured here. Weights
+as for vitdet-l_mask-rcnn_coco.py; the published detector is detectron2's model_final_3e81c2.pkl.
+"""
+
+_base_ = ["vitdet-b_cascade-mask-rcnn_lvis.py"]
+
+model = dict(
+    backbone=dict(
+        arch="large",
+        global_attn_indexes=(5, 11, 17, 23),
+        drop_path_rate=0.4,
+        init_cfg=dict(checkpoint="{{$VITDENSE_DATA:data}}/checkpoints/mae_pretrain_vit_large.pth"),
+    ),
+    neck=dict(in_channels=1024),
+)
+optim_wrapper = dict(paramwise_cfg=dict(decay_rate=0.8))
