@@ -1,6 +1,7 @@
 """Look at the tokens of a ViT on one image: attention, rollout, norms, positions and costs, as one picture and a JSON.
 
-python tools/analyze.py CONFIG IMAGE --out DIR [--checkpoint CHECKPOINT] [--shape H W] [--place ROW COLUMN]
+python tools/analyze.py CONFIG IMAGE --out DIR [--checkpoint CHECKPOINT | --pretrained FILE [--source SOURCE]]
+                        [--shape H W] [--place ROW COLUMN]
 """
 
 import argparse
@@ -17,10 +18,17 @@ from rich.table import Table
 from deploy.cli import run_cli
 from deploy.files import write_json
 from deploy.io import read_image
-from vitdense.analysis import TokenRecord, block_costs, find_outliers, position_similarity, record_tokens
+from vitdense.analysis import (
+    TokenRecord,
+    block_costs,
+    find_outliers,
+    most_attended,
+    position_similarity,
+    record_tokens,
+)
 from vitdense.analysis.cost import BlockCost
 from vitdense.analysis.sheet import CAUTION, draw_sheet
-from vitdense.checkpoints import load_trained, use_safe_loader
+from vitdense.checkpoints import load_pretrained, load_trained, use_safe_loader
 from vitdense.config import load_config
 from vitdense.engine.build import build_model
 from vitdense.models import ViT
@@ -33,7 +41,10 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("config", help="config of a detector or segmenter with a vitdense.ViT")
     parser.add_argument("image", help="image file")
     parser.add_argument("--out", required=True, type=Path, metavar="DIR", help="folder for tokens.png and tokens.json")
-    parser.add_argument("--checkpoint", help="trained weights (default: those of the backbone's init_cfg)")
+    weights = parser.add_mutually_exclusive_group()
+    weights.add_argument("--checkpoint", help="weights of the whole model, trained with CONFIG")
+    weights.add_argument("--pretrained", help="weights of the backbone (default: those of its init_cfg)")
+    parser.add_argument("--source", default="auto", help="of --pretrained, see docs/checkpoints.md (default: auto)")
     parser.add_argument("--shape", type=int, nargs=2, metavar=("H", "W"), default=(448, 448), help="default: 448 448")
     parser.add_argument("--place", type=int, nargs=2, metavar=("ROW", "COLUMN"), help="patch (default: the middle)")
     parser.add_argument("--cfg-options", nargs="+", action=DictAction, help="override the config: key=value ...")
@@ -57,25 +68,37 @@ def main() -> None:
         raise ValueError(f"--place {place[0]} {place[1]} lies outside the grid of {grid[0]} x {grid[1]} patches")
     if grid[0] * grid[1] > MAX_TOKENS:
         raise ValueError(f"--shape gives {grid[0] * grid[1]} patches; attention of at most {MAX_TOKENS} is stored")
-    if args.checkpoint:
-        load_trained(model, args.checkpoint)
-    elif backbone.init_cfg:
-        backbone.init_weights()
-    else:
-        raise ValueError(f"{args.config} starts its backbone at random; give trained weights with --checkpoint")
+    weights = load_weights(args, model, backbone)
     image = cv2.resize(pixels, (args.shape[1], args.shape[0]), interpolation=cv2.INTER_AREA)
     record = record_tokens(backbone, normalised(image, model))
     costs = block_costs(backbone, tuple(args.shape))
     similarity = position_similarity(backbone, grid, place)
     args.out.mkdir(parents=True, exist_ok=True)
-    title = f"{Path(args.config).stem} on {Path(args.image).name}, {args.shape[0]} x {args.shape[1]}"
+    size = f"{args.shape[0]} x {args.shape[1]}"
+    title = f"{Path(args.config).stem}, weights {Path(weights).name}, on {Path(args.image).name}, {size}"
     rgb = np.ascontiguousarray(image[..., ::-1])
     draw_sheet(args.out / "tokens.png", rgb, record, costs, place, similarity, title)
-    write_json(args.out / "tokens.json", summary(args, record, costs))
+    write_json(args.out / "tokens.json", summary(args, weights, record, costs))
     console = Console()
     console.print(block_table(record, costs))
     console.print(CAUTION.replace("\n", " "), style="dim")
     console.print(f"tokens.png and tokens.json are in {args.out}")
+
+
+def load_weights(args: argparse.Namespace, model: torch.nn.Module, backbone: ViT) -> str:
+    """Loads what the command names, else what the config starts from; returns where it came from."""
+    if args.checkpoint:
+        load_trained(model, args.checkpoint)
+        return str(args.checkpoint)
+    origin, source = args.pretrained, args.source
+    if origin is None:
+        entries = backbone.init_cfg if isinstance(backbone.init_cfg, list) else [backbone.init_cfg or {}]
+        entry = next((item for item in entries if item.get("type") == "vitdense.Pretrained"), None)
+        if entry is None:
+            raise ValueError(f"{args.config} starts its backbone at random; give weights: --checkpoint or --pretrained")
+        origin, source = entry["checkpoint"], entry.get("source", "auto")
+    print(load_pretrained(backbone, origin, source))
+    return str(origin)
 
 
 def normalised(image: np.ndarray, model: torch.nn.Module) -> torch.Tensor:
@@ -93,7 +116,15 @@ def outliers_of(record: TokenRecord, block: int) -> list[dict[str, Any]]:
     return [{"row": row, "column": column, "norm": round(norms[row, column].item(), 2)} for row, column in places]
 
 
-def summary(args: argparse.Namespace, record: TokenRecord, costs: list[BlockCost]) -> dict[str, Any]:
+def most_attended_of(record: TokenRecord, block: int) -> dict[str, Any]:
+    token, share = most_attended(record, block)
+    if token < record.num_prefix:
+        return {"prefix_token": token, "share": round(share, 4)}
+    row, column = divmod(token - record.num_prefix, record.grid[1])
+    return {"row": row, "column": column, "share": round(share, 4)}
+
+
+def summary(args: argparse.Namespace, weights: str, record: TokenRecord, costs: list[BlockCost]) -> dict[str, Any]:
     blocks = []
     for i, cost in enumerate(costs):
         norms = record.norm_map(i)
@@ -103,13 +134,14 @@ def summary(args: argparse.Namespace, record: TokenRecord, costs: list[BlockCost
                 "norm_median": round(norms.median().item(), 3),
                 "norm_max": round(norms.max().item(), 3),
                 "outliers": outliers_of(record, i),
+                "most_attended": most_attended_of(record, i),
                 "flops": {"projections": cost.projections, "products": cost.products, "mlp": cost.mlp},
                 "bytes": {"weights": cost.weight_bytes, "scores_if_stored": cost.score_bytes},
             }
         )
     return {
         "config": args.config,
-        "checkpoint": args.checkpoint,
+        "weights": weights,
         "image": args.image,
         "shape": list(args.shape),
         "grid": list(record.grid),
@@ -120,10 +152,16 @@ def summary(args: argparse.Namespace, record: TokenRecord, costs: list[BlockCost
     }
 
 
+def most_attended_text(record: TokenRecord, block: int) -> str:
+    found = most_attended_of(record, block)
+    name = f"prefix {found['prefix_token']}" if "prefix_token" in found else f"{found['row']}, {found['column']}"
+    return f"{name}: {found['share']:.1%}"
+
+
 def block_table(record: TokenRecord, costs: list[BlockCost]) -> Table:
     grid = f"{record.grid[0]} x {record.grid[1]} patches"
     table = Table(title=f"{grid}, {record.num_prefix} prefix tokens; norm: median and longest; costs in GFLOPs")
-    for column in ("block", "kind", "norm", "longest", "above 3x", "attention", "products", "MLP"):
+    for column in ("block", "kind", "norm", "longest", "above 3x", "most attended", "attention", "products", "MLP"):
         table.add_column(column, justify="left" if column == "kind" else "right")
     for i, cost in enumerate(costs):
         norms = record.norm_map(i)
@@ -133,6 +171,7 @@ def block_table(record: TokenRecord, costs: list[BlockCost]) -> Table:
             f"{norms.median():.1f}",
             f"{norms.max():.1f}",
             str(int(find_outliers(record, i).sum())),
+            most_attended_text(record, i),
             f"{cost.attention / 1e9:.2f}",
             f"{cost.products / 1e9:.2f}",
             f"{cost.mlp / 1e9:.2f}",

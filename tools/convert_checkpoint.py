@@ -3,10 +3,10 @@
 python tools/convert_checkpoint.py SRC DST [--source SOURCE]
 python tools/convert_checkpoint.py SRC DST --config CONFIG
 
-Without a config SRC is a pre-trained ViT; DST gets it under this project's names, and the config entry of the backbone
-that fits it is printed. With the config of a detector or segmenter: SRC .safetensors (a delta) or .pkl (detectron2) ->
-DST .pth, a full checkpoint, as MMDetection and MMSegmentation (and their inferencers) load it; SRC .pth -> DST
-.safetensors, only what training changed, in FP16, against the pre-trained weights of the config's init_cfg.
+Without a config SRC is a pre-trained ViT; DST gets it under this project's names, and the backbone that fits it is
+printed as an entry for a config. With the config of a detector or segmenter: SRC .safetensors (a delta) or .pkl
+(detectron2) -> DST .pth, a full checkpoint, as MMDetection and MMSegmentation (and their inferencers) load it; SRC .pth
+-> DST .safetensors, only what training changed, in FP16, against the pre-trained weights of the config's init_cfg.
 """
 
 import argparse
@@ -37,18 +37,26 @@ from vitdense.checkpoints.pretrained import RECORD, load_weights, read_weights
 from vitdense.checkpoints.sources import SOURCES
 from vitdense.config import load_config
 from vitdense.engine.build import build_model, dataset_metainfo
-from vitdense.models import ViT
+from vitdense.models import ARCHS, ViT, resolve_arch
 
 
 def parse_args() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Convert checkpoints")
-    parser.add_argument("src", type=Path, metavar="SRC", help="checkpoint to read")
+    parser.add_argument("src", metavar="SRC", help="checkpoint to read")
     parser.add_argument(
-        "dst", type=Path, metavar="DST", help="to write: .pth for a full checkpoint, .safetensors for a delta"
+        "dst",
+        type=Path,
+        metavar="DST",
+        help="to write: .pth or .safetensors; of a detector or segmenter the whole checkpoint or a delta",
     )
     parser.add_argument("--config", help="config that the weights were trained with, or that fits the detector")
     parser.add_argument("--source", default="auto", help=f"of a pre-trained ViT: auto, {', '.join(SOURCES)}")
     parser.add_argument("--num-heads", type=int, help="of a pre-trained ViT, if its weights do not show it")
+    parser.add_argument(
+        "--final-norm",
+        action="store_true",
+        help="of a pre-trained ViT: keep the LayerNorm at its end where the family can do without, as ViTDet does",
+    )
     parser.add_argument(
         "--trust-pickle",
         action="store_true",
@@ -61,7 +69,7 @@ def parse_args() -> argparse.Namespace:
 def main() -> None:
     args = parse_args()
     if args.dst.suffix not in (".pth", ".safetensors"):
-        raise ValueError(f"DST {args.dst} must end in .pth (full checkpoint) or .safetensors (delta)")
+        raise ValueError(f"DST {args.dst} must end in .pth or .safetensors")
     if args.dst.exists():
         raise ValueError(f"DST {args.dst} exists; choose another name or remove it")
     use_safe_loader()
@@ -70,8 +78,8 @@ def main() -> None:
             raise ValueError("--trust-pickle and --cfg-options need --config: a pre-trained ViT is always read safely")
         _convert_backbone(args)
         return
-    if args.source != "auto" or args.num_heads is not None:
-        raise ValueError("--source and --num-heads are for a pre-trained ViT; leave --config out")
+    if args.source != "auto" or args.num_heads is not None or args.final_norm:
+        raise ValueError("--source, --num-heads and --final-norm are for a pre-trained ViT; leave --config out")
     cfg = load_config(args.config, args.cfg_options)
     model = build_model(cfg)
     trained = load_trained(model, args.src, trust_pickle=args.trust_pickle)
@@ -90,6 +98,7 @@ def main() -> None:
 def _convert_backbone(args: argparse.Namespace) -> None:
     weights = read_weights(args.src)
     options = fitting_options(weights, args.source, args.num_heads)
+    options["final_norm"] = options["final_norm"] or args.final_norm
     model = ViT(**options)
     report = load_weights(model, weights, args.source)
     state = {name: value.contiguous() for name, value in model.state_dict().items()}
@@ -100,14 +109,26 @@ def _convert_backbone(args: argparse.Namespace) -> None:
             save_file(state, temporary, metadata={RECORD: json.dumps(options)})
     console = Console()
     console.print(report_table(report))
-    defaults = {name: parameter.default for name, parameter in inspect.signature(ViT).parameters.items()}
-    entry: dict[str, Any] = {"type": "vitdense.ViT"}
-    entry |= {name: value for name, value in options.items() if value != defaults[name]}
-    entry["init_cfg"] = {"type": "vitdense.Pretrained", "checkpoint": str(args.dst)}
+    if "norm.weight" in report.ignored:
+        report.notes.append("its final norm is left out, as ViTDet does; --final-norm keeps it")
     for note in report.notes:
         console.print(f"note: {note}")
-    console.print("The backbone of a config that fits it:")
-    print("backbone = " + format_config(entry))
+    console.print("The backbone that fits it, for a config that inherits another:")
+    print("model = dict(backbone=" + format_config(backbone_entry(options, args.dst)) + ")")
+    console.print(
+        "_delete_ drops all of the inherited backbone: add out_indices, frozen_stages and drop_path_rate as your heads "
+        f"need them. Channels of every map: {model.arch.embed_dims}, stride: {model.patch_size}."
+    )
+
+
+def backbone_entry(options: dict[str, Any], checkpoint: Path) -> dict[str, Any]:
+    """The config entry of a ViT: what differs from the defaults, and what should not depend on them."""
+    defaults = {name: parameter.default for name, parameter in inspect.signature(ViT).parameters.items()}
+    entry: dict[str, Any] = {"_delete_": True, "type": "vitdense.ViT"}
+    named = [name for name, arch in ARCHS.items() if arch == resolve_arch(options["arch"])]
+    entry |= {"arch": named[0] if named else options["arch"], "patch_size": options["patch_size"]}
+    entry |= {name: value for name, value in options.items() if name not in entry and value != defaults[name]}
+    return entry | {"init_cfg": {"type": "vitdense.Pretrained", "checkpoint": str(checkpoint)}}
 
 
 def format_config(entry: dict[str, Any]) -> str:
@@ -135,7 +156,7 @@ def report_table(report: ImportReport) -> Table:
     return table
 
 
-def parts_table(model: nn.Module, trained: Trained, src: Path) -> Table:
+def parts_table(model: nn.Module, trained: Trained, src: str) -> Table:
     """How many tensors of a detector or segmenter each of its parts got."""
     parts = Counter(name.split(".")[0] for name in model.state_dict())
     table = Table(title=f"{src}: every weight of the model is in the file")

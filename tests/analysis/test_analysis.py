@@ -3,7 +3,14 @@
 import pytest
 import torch
 
-from vitdense.analysis import attention_rollout, block_costs, find_outliers, position_similarity, record_tokens
+from vitdense.analysis import (
+    attention_rollout,
+    block_costs,
+    find_outliers,
+    most_attended,
+    position_similarity,
+    record_tokens,
+)
 from vitdense.models import ViT
 
 SIZES = dict(embed_dims=32, depth=3, num_heads=4)
@@ -70,6 +77,14 @@ def test_outliers_are_marked_where_they_lie():
     record.norms[2, 1 * 6 + 4] = 10 * record.norms[2].max()
     assert find_outliers(record, 2).nonzero().tolist() == [[1, 4]]
     assert record.of_token(2, 3).shape == (4, 4, 6)
+
+
+def test_the_most_attended_token_and_its_share():
+    model = drawn(with_cls_token=True)
+    record = record_tokens(model, torch.randn(1, 3, 32, 48))
+    record.attention[1][:] = 0.1
+    record.attention[1][:, :, 4] = 0.4
+    assert most_attended(record, 1) == (4, pytest.approx(0.4 / (0.4 + 6 * 0.1)))
 
 
 def test_a_position_is_most_like_itself():

@@ -1,7 +1,7 @@
 """Looking into a ViT: attention, token norms, positions, and where its arithmetic goes."""
 
 from .cost import BlockCost, block_costs
-from .tokens import TokenRecord, attention_rollout, find_outliers, position_similarity, record_tokens
+from .tokens import TokenRecord, attention_rollout, find_outliers, most_attended, position_similarity, record_tokens
 
 __all__ = [
     "BlockCost",
@@ -9,6 +9,7 @@ __all__ = [
     "attention_rollout",
     "block_costs",
     "find_outliers",
+    "most_attended",
     "position_similarity",
     "record_tokens",
 ]

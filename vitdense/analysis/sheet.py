@@ -107,8 +107,9 @@ def _heat(
     limits: tuple[float | None, float | None] = (0, None),
     colours: str = "viridis",
 ) -> None:
-    axis.imshow(values.numpy(), vmin=limits[0], vmax=limits[1], cmap=colours)
-    axis.set_title(title, fontsize=10)
+    shown = axis.imshow(values.numpy(), vmin=limits[0], vmax=limits[1], cmap=colours)
+    low, high = shown.get_clim()
+    axis.set_title(f"{title}\ncolours from {low:.2g} to {high:.2g}", fontsize=10)
     axis.set_xticks([])
     axis.set_yticks([])
 
@@ -121,8 +122,15 @@ def _norm_curves(axis: Any, record: TokenRecord) -> None:
         axis.plot(record.norms[:, 0], label="first prefix token", linestyle=":")
     axis.set_yscale("log")
     axis.set_title("length of tokens after each block", fontsize=10)
-    axis.set_xlabel("block")
+    _blocks_axis(axis)
     axis.legend(fontsize=8)
+
+
+def _blocks_axis(axis: Any) -> None:
+    from matplotlib.ticker import MaxNLocator
+
+    axis.set_xlabel("block")
+    axis.xaxis.set_major_locator(MaxNLocator(integer=True))
 
 
 def _cost_bars(flops: Any, memory: Any, costs: list[BlockCost]) -> None:
@@ -134,8 +142,8 @@ def _cost_bars(flops: Any, memory: Any, costs: list[BlockCost]) -> None:
     flops.bar(blocks, products, bottom=projections, label="scores and values")
     flops.bar(blocks, mlp, bottom=projections + products, label="MLP")
     above = sum(cost.products > cost.mlp for cost in costs)
-    flops.set_title(f"GFLOPs by block; products above MLP in {above}", fontsize=10)
-    flops.set_xlabel("block")
+    flops.set_title(f"GFLOPs by block\n(scores and values above the MLP: {above} blocks)", fontsize=10)
+    _blocks_axis(flops)
     flops.margins(y=0.4)  # room for the legend above the bars
     flops.legend(fontsize=8, loc="upper center", ncols=2)
     memory.bar(blocks, [cost.weight_bytes / 1e6 for cost in costs], label="weights")
@@ -146,6 +154,6 @@ def _cost_bars(flops: Any, memory: Any, costs: list[BlockCost]) -> None:
         label="scores, if stored",
     )
     memory.set_title("MB by block (FP32)", fontsize=10)
-    memory.set_xlabel("block")
+    _blocks_axis(memory)
     memory.margins(y=0.4)
     memory.legend(fontsize=8, loc="upper center")

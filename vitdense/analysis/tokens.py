@@ -130,6 +130,18 @@ def attention_rollout(record: TokenRecord) -> Tensor:
     return total
 
 
+def most_attended(record: TokenRecord, block: int) -> tuple[int, float]:
+    """The token that receives most attention in a block, and its share of all, averaged over heads and queries.
+
+    Args:
+        record: With the attention of this block.
+        block: Its index.
+    """
+    received = record.attention[block].mean(dim=(0, 1))
+    share, token = received.max(dim=0)
+    return int(token), float(share / received.sum())
+
+
 def find_outliers(record: TokenRecord, block: int, factor: float = 3.0) -> Tensor:
     """Patches whose norm after a block is more than ``factor`` times the median, (H, W) of bool.
 

@@ -74,7 +74,8 @@ def fitting_options(weights: Weights, source: str, num_heads: int | None) -> dic
     if source == "auto" and chosen.shared_with:
         raise ValueError(
             f"the weights of {weights.origin} are {chosen.description}, and these families resize positions "
-            f"differently: say which it is with source={chosen.name!r} or one of {list(chosen.shared_with)}"
+            f"differently: say which it is with source={chosen.name!r} or one of {list(chosen.shared_with)} "
+            "(--source on the command line)"
         )
     return _options(chosen.convert(weights.state), chosen, num_heads)
 
@@ -130,7 +131,7 @@ def _heads(tensors: Mapping[str, Tensor], source: Source, dims: int) -> int:
     if dims not in source.heads:
         raise ValueError(
             f"the weights ({source.description}) do not show their number of attention heads, and width {dims} is none "
-            f"of the sizes known for them ({sorted(source.heads)}): give num_heads=..."
+            f"of the sizes known for them ({sorted(source.heads)}): give num_heads (--num-heads)"
         )
     return source.heads[dims]
 

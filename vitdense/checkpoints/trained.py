@@ -54,8 +54,8 @@ def load_trained(model: nn.Module, path: str | Path, *, trust_pickle: bool = Fal
         ImportError: The delta's base weights are not installed.
         ValueError: A damaged or hostile file, or weights that do not fit the model: each is named.
     """
-    path = Path(path)
     checkpoint = read_checkpoint(path, trust_pickle=trust_pickle)
+    path = Path(path)
     if path.suffix == ".safetensors":
         metadata = read_metadata(path)
         if metadata.get("format") == DELTA_FORMAT:

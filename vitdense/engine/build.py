@@ -10,16 +10,19 @@ from torch import nn
 
 from ..datasets import check_dataset_files
 from ..errors import CONFIG_MISTAKES
+from .strides import check_strides
 
 
 def build_model(cfg: Config) -> nn.Module:
     """Builds ``cfg.model`` in evaluation mode, with weights at their initial values.
 
     Raises:
-        ValueError: The config has no model, or names one that is not registered.
+        ValueError: The config has no model, or names one that is not registered, or heads with other strides than the
+            maps.
     """
     if "model" not in cfg:
         raise ValueError("the config has no 'model'")
+    check_strides(cfg)
     init_default_scope(cfg.get("default_scope", "mmengine"))
     try:
         model: nn.Module = MODELS.build(cfg.model)

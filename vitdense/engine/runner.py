@@ -17,6 +17,7 @@ from mmengine.runner import Runner
 
 from ..checkpoints import read_checkpoint
 from ..errors import CONFIG_MISTAKES
+from .strides import check_strides
 
 _Result = TypeVar("_Result")
 
@@ -72,8 +73,10 @@ def build_runner(cfg: Config) -> Runner:
     group is made here, with gloo, before the Runner looks for one.
 
     Raises:
-        ValueError: The config names a type or an argument that does not exist.
+        ValueError: The config names a type or an argument that does not exist, or its heads have other strides than
+            the maps.
     """
+    check_strides(cfg)
     if cfg.launcher == "pytorch" and not torch.cuda.is_available() and not is_distributed():
         os.environ.setdefault("LOCAL_RANK", "0")
         torch.distributed.init_process_group(backend="gloo")

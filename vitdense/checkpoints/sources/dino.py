@@ -12,9 +12,10 @@ from torch import Tensor
 
 from . import vit
 from .base import ConvertedWeights, Source
+from .naming import TRANSFORMERS_HEADS
 
 OFFSET = 0.1
-_IGNORED = (r"(?:module\.)?head\..*", r"(?:.*\.)?pooler\..*")
+_IGNORED = (r"(?:module\.)?head\..*", *TRANSFORMERS_HEADS)
 
 
 def matches(state: Mapping[str, Tensor]) -> bool:

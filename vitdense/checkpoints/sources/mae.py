@@ -12,8 +12,9 @@ from torch import Tensor
 
 from . import vit
 from .base import ConvertedWeights, Source
+from .naming import TRANSFORMERS_HEADS
 
-_IGNORED = (r"mask_token", r"decoder[._].*", r"head\..*", r"fc_norm\..*", r"(?:.*\.)?pooler\..*")
+_IGNORED = (r"mask_token", r"decoder[._].*", r"head\..*", r"fc_norm\..*", *TRANSFORMERS_HEADS)
 
 
 def matches(state: Mapping[str, Tensor]) -> bool:
