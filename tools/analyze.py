@@ -76,10 +76,11 @@ def main() -> None:
     args.out.mkdir(parents=True, exist_ok=True)
     size = f"{args.shape[0]} x {args.shape[1]}"
     title = f"{Path(args.config).stem}, weights {Path(weights).name}, on {Path(args.image).name}, {size}"
+    title = title.replace("$", r"\$")  # matplotlib reads mathematics between two
     rgb = np.ascontiguousarray(image[..., ::-1])
     draw_sheet(args.out / "tokens.png", rgb, record, costs, place, similarity, title)
     write_json(args.out / "tokens.json", summary(args, weights, record, costs))
-    console = Console()
+    console = Console(markup=False, highlight=False)
     console.print(block_table(record, costs))
     console.print(CAUTION.replace("\n", " "), style="dim")
     console.print(f"tokens.png and tokens.json are in {args.out}")
@@ -104,6 +105,8 @@ def load_weights(args: argparse.Namespace, model: torch.nn.Module, backbone: ViT
 def normalised(image: np.ndarray, model: torch.nn.Module) -> torch.Tensor:
     """The image (H, W, 3), BGR, as the model's preprocessor hands it to the backbone, without its padding."""
     preprocessor = model.data_preprocessor
+    if not hasattr(preprocessor, "mean"):
+        raise ValueError("the config's data_preprocessor has no mean and std, so its images cannot be normalised")
     tensor = torch.from_numpy(image.astype(np.float32)).permute(2, 0, 1)[None]
     if preprocessor._channel_conversion:
         tensor = tensor[:, [2, 1, 0]]

@@ -83,12 +83,18 @@ def main() -> None:
     cfg = load_config(args.config, args.cfg_options)
     model = build_model(cfg)
     trained = load_trained(model, args.src, trust_pickle=args.trust_pickle)
-    Console().print(parts_table(model, trained, args.src))
+    Console(markup=False, highlight=False).print(parts_table(model, trained, args.src))
+    declared = tuple(dataset_metainfo(cfg).get("classes") or ())
+    if trained.classes and declared and trained.classes != declared:
+        raise ValueError(
+            f"{args.src} was trained on the classes {_short(trained.classes)}, {args.config} has {_short(declared)}: "
+            "give the config that the weights were trained with"
+        )
     if args.dst.suffix == ".pth":
         _save_full(model, cfg, args.dst)
         print(f"Full checkpoint written to {args.dst}")
         return
-    counts = save_delta(model, args.dst, _base_of(cfg), dataset_metainfo(cfg).get("classes") or ())
+    counts = save_delta(model, args.dst, _base_of(cfg), declared)
     size = args.dst.stat().st_size / 1e6
     print(
         f"Delta written to {args.dst}: {counts['changed']} tensors, {size:.1f} MB; {counts['from_base']} from the base"
@@ -107,7 +113,7 @@ def _convert_backbone(args: argparse.Namespace) -> None:
             torch.save({"state_dict": state, "meta": {RECORD: options}}, temporary)
         else:
             save_file(state, temporary, metadata={RECORD: json.dumps(options)})
-    console = Console()
+    console = Console(markup=False, highlight=False)
     console.print(report_table(report))
     if "norm.weight" in report.ignored:
         report.notes.append("its final norm is left out, as ViTDet does; --final-norm keeps it")
@@ -154,6 +160,10 @@ def report_table(report: ImportReport) -> Table:
         shown = ", ".join(names[:6]) + (f", and {len(names) - 6} more" if len(names) > 6 else "")
         table.add_row(str(len(names)), what, shown)
     return table
+
+
+def _short(classes: tuple[str, ...]) -> str:
+    return ", ".join(classes[:4]) + (f" and {len(classes) - 4} more" if len(classes) > 4 else "")
 
 
 def parts_table(model: nn.Module, trained: Trained, src: str) -> Table:

@@ -74,3 +74,69 @@ def test_heads_have_to_be_known():
     assert model.arch.num_heads == 4 and model.window_size == 4 and model.global_attn_indexes == (1,)
     model, _ = vit_from_checkpoint(oracle_of("beit").state_dict())
     assert model.arch.num_heads == 4
+
+
+def test_names_that_mean_the_same_are_refused():
+    state = to_original("vit", oracle_of("vit").state_dict())
+    twice = {f"encoder.{key}": value for key, value in state.items()} | {
+        "blocks.0.mlp.fc1.weight": state["blocks.0.mlp.fc1.weight"]
+    }
+    with pytest.raises(ValueError, match="are both blocks.0.mlp.fc1.weight of a ViT"):
+        build(twice, True, "mae")
+
+
+def test_beit_adds_shared_and_own_tables():
+    state = oracle_of("beit").state_dict()
+    shared = 0.1 * torch.randn(state["layers.1.relative_position_bias.relative_position_bias_table"].shape)
+    model, _ = build({**state, "shared_position_bias.relative_position_bias_table": shared}, False)
+    for i in range(3):
+        own = state[f"layers.{i}.relative_position_bias.relative_position_bias_table"]
+        torch.testing.assert_close(model.blocks[i].attn.rel_pos.table, own + shared)
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "value", "message"),
+    [
+        ("vit", "layers.0.mlp.fc1.weight", lambda v: (v * 9).to(torch.int8), "torch.int8; weights are floating-point"),
+        ("vit", "layers.0.mlp.fc1.weight", lambda v: v * float("nan"), "holds NaN or infinity"),
+        ("vit", "layers.0.mlp.fc1.weight", lambda v: v.to_sparse(), "torch.sparse_coo; expected a dense tensor"),
+        ("vit", "layers.0.mlp.fc1.weight", lambda v: v.to("meta"), "is on the meta device"),
+        ("vit", "layers.0.mlp.fc1.weight", lambda v: v.numpy(), "is a ndarray, expected a tensor"),
+        ("vit", "layers.0.mlp.fc2.weight", lambda v: v[0, 0], "shapes that it never has"),
+        (
+            "vit",
+            "layers.0.attention.q_proj.weight",
+            lambda v: v[:40],
+            r"\[\(40, 48\), \(48, 48\), .* for q, k",
+        ),
+        ("vit", "embeddings.position_embeddings", None, "no position table"),
+        ("vit", "layers.3000000.layernorm_before.weight", torch.ones(48), "a block 3000000 but none 3"),
+        ("vit", 0, torch.ones(1), "the name 0, expected a text"),
+        ("deit", "embeddings.distillation_token", lambda v: v[0, 0, 0], r"is \(\), expected \(1, 1, 48\)"),
+        ("dinov2", "layernorm.weight", None, "need its final norm"),
+        ("sam", "vision_encoder.layers.0.attn.rel_pos_h", lambda v: v[:3], "shapes that it never has|of 3 sizes"),
+    ],
+)
+def test_weights_that_no_file_of_the_family_holds(name, key, value, message):
+    state = dict(oracle_of(name).state_dict())
+    if value is None:
+        del state[key]
+    else:
+        state[key] = value(state[key]) if callable(value) else value
+    with pytest.raises(ValueError, match=message):
+        build(state, False, "mae" if name == "vit" else "auto")
+
+
+def test_num_heads_has_to_agree_with_the_weights():
+    sam = oracle_of("sam").state_dict()
+    for heads, message in ((0, "must be positive"), (2, "the weights show 4 heads")):
+        with pytest.raises(ValueError, match=message):
+            vit_from_checkpoint(sam, num_heads=heads)
+    original = to_original("dinov3", oracle_of("dinov3").state_dict())
+    original = {key.replace("mlp.up", "mlp.fc1").replace("mlp.down", "mlp.fc2"): v for key, v in original.items()}
+    original["rope_embed.periods"] = 100 ** (torch.arange(3) / 3)
+    assert vit_from_checkpoint(original)[0].arch.num_heads == 4  # three periods: heads of twelve channels
+    with pytest.raises(ValueError, match="num_heads=2, but the weights show 4"):
+        vit_from_checkpoint(original, num_heads=2)
+    with pytest.raises(ValueError, match="the weights have 4 heads, the ViT 2"):
+        vit_from_checkpoint(original, arch=dict(embed_dims=48, depth=3, num_heads=2, mlp_ratio=2))

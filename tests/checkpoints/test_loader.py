@@ -177,3 +177,53 @@ def test_a_hostile_file_runs_through_no_door(tmp_path, door, kind):
     if kind == "pickle":
         assert result.returncode == 2 and "is refused" in result.stderr and "Traceback" not in result.stderr
     assert not (tmp_path / "bundle").exists() and not (tmp_path / "out.pth").exists()
+
+
+class _Pointers:
+    """A pickle that asks numpy for a type whose flags turn bytes into pointers."""
+
+    def __init__(self, kind):
+        self.kind = kind
+
+    def __reduce__(self):
+        return np.dtype, (self.kind, False, True)
+
+
+@pytest.mark.parametrize("kind", ["O8", "V8", "O", "S4", "M8[s]"])
+def test_arrays_of_anything_but_numbers_are_refused(tmp_path, kind):
+    path = tmp_path / "model.pkl"
+    with open(path, "wb") as stream:
+        pickle.dump({"model": _Pointers(kind)}, stream)
+    with pytest.raises(ValueError, match="is refused: .*not allowed"):
+        read_checkpoint(path)
+
+
+@pytest.mark.parametrize("protocol", [2, 4])
+@pytest.mark.parametrize("dtype", ["f4", ">f4", "f2", "i8", "?", "u1"])
+def test_arrays_of_numbers_come_through(tmp_path, dtype, protocol):
+    array = np.asfortranarray(np.arange(6).reshape(2, 3).astype(dtype))
+    path = tmp_path / "model.pkl"
+    with open(path, "wb") as stream:
+        pickle.dump({"model": {"a": array, "n": np.float32(2.5)}}, stream, protocol=protocol)
+    found = read_checkpoint(path)["model"]
+    assert np.array_equal(found["a"].numpy(), array) and found["n"] == 2.5
+
+
+def test_functions_that_a_pickle_may_call_cannot_be_changed(tmp_path):
+    path = tmp_path / "model.pkl"
+    # GLOBAL _codecs encode; None, {'__defaults__': ...} as a slot state; BUILD
+    path.write_bytes(b"\x80\x02c_codecs\nencode\nN}X\x0c\x00\x00\x00__defaults__)s\x86b.")
+    with pytest.raises(ValueError, match="is refused: .*not allowed"):
+        read_checkpoint(path)
+
+
+def test_something_else_under_the_name_of_a_weight():
+    with pytest.raises(ValueError, match="holds a list under 'a.b', expected a tensor"):
+        state_dict_of({"a": torch.ones(1), "a.b": [1.0]})
+    with pytest.raises(ValueError, match="holds a ndarray under 'cls_token'"):
+        state_dict_of({"a": torch.ones(1), "cls_token": np.ones(1)})
+
+
+def test_a_home_that_does_not_exist():
+    with pytest.raises(ValueError, match="~nosuch/x.pth"):
+        read_checkpoint("~nosuch/x.pth")

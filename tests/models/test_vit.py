@@ -203,7 +203,7 @@ def test_drop_path_rises_linearly_and_keeps_the_mean():
         (dict(arch=dict(embed_dims=32, depth=2)), r"missing keys \['num_heads'\]"),
         (dict(arch=TINY, out_indices=(3,)), "out_indices holds 3, but the blocks are 0..2"),
         (dict(arch=TINY, global_attn_indexes=(-4,)), "global_attn_indexes holds -4"),
-        (dict(arch=TINY, pretrain_img_size=225), "no multiple of patch_size=16"),
+        (dict(arch=TINY, pretrain_img_size=225), "no positive multiple of patch_size=16"),
         (dict(arch=TINY, pos_embed="rope"), "choose 'learned', 'sincos', 'separate', 'rotary' or 'none'"),
         (dict(arch=TINY, mlp="relu"), "mlp='relu' is unknown"),
         (dict(arch=TINY, use_rel_pos=True, rel_pos_bias=True), "exclude each other"),
@@ -217,3 +217,28 @@ def test_drop_path_rises_linearly_and_keeps_the_mean():
 def test_bad_arguments_say_what_fits(options, message):
     with pytest.raises(ValueError, match=message):
         ViT(**options)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (dict(rotary_base=0), "must be positive"),
+        (dict(norm_eps=-1), "must be positive"),
+        (dict(drop_path_rate=1.0), r"in \[0, 1\)"),
+        (dict(patch_size=0), "must be positive"),
+        (dict(out_indices=()), "out_indices is ()"),
+        (dict(out_indices=1), "out_indices is 1"),
+        (dict(global_attn_indexes=(0.5,)), "holds 0.5, expected whole numbers"),
+        (dict(pretrain_img_size=-64), "no positive multiple"),
+        (dict(arch=dict(embed_dims=32, depth=1, num_heads=2, mlp_ratio=float("inf"))), "must be positive"),
+    ],
+)
+def test_values_that_would_give_nan_or_nothing(options, message):
+    with pytest.raises(ValueError, match=message):
+        ViT(**{"arch": dict(embed_dims=32, depth=2, num_heads=2), **options})
+
+
+def test_mmengines_initialiser_that_loads_by_half_is_refused():
+    model = ViT(dict(embed_dims=32, depth=1, num_heads=2), init_cfg=dict(type="Pretrained", checkpoint="mae.pth"))
+    with pytest.raises(ValueError, match="use type='vitdense.Pretrained'"):
+        model.init_weights()

@@ -99,3 +99,14 @@ def test_one_mask_head_trains_on_the_first_stage_and_gradients_are_divided(roi_h
     assert {f"s{i}.loss_{kind}" for i in range(3) for kind in ("cls", "bbox")} <= set(losses)
     sum(value for name, value in losses.items() if "loss" in name).backward()
     assert all(parameter.grad is not None for parameter in roi_head.parameters())
+
+
+@pytest.mark.parametrize("change", ["masks", "loss"])
+def test_what_this_cascade_cannot_average_is_refused(change):
+    cfg = load_config("configs/vitdet/vitdet-b_cascade-mask-rcnn_coco.py")
+    if change == "masks":
+        cfg.model.roi_head.mask_head = [cfg.model.roi_head.mask_head] * 3
+    else:
+        cfg.model.roi_head.bbox_head[1].loss_cls = dict(type="SeesawLoss", num_classes=80)
+    with torch.device("meta"), pytest.raises(ValueError, match="one mask head|not SeesawLoss"):
+        build_model(cfg)

@@ -67,6 +67,9 @@ def test_a_folder_that_lacks_weights_is_refused(tmp_path):
         (dict(model_type="nothing"), "no backbone for 'nothing'"),
         (dict(model_type="bert"), "no backbone for 'bert'"),
         (dict(pretrained="/nowhere"), "no such folder"),
+        (dict(pretrained="/nowhere", config=dict(depths=[1])), r"leave \['depths'\] out"),
+        (dict(model_type="convnext", config=dict(foo=1)), r"its config has no \['foo'\]"),
+        (dict(model_type="convnext", out_indices=()), "out_indices is empty"),
     ],
 )
 def test_mistakes_are_named(options, message):

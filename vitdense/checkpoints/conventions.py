@@ -22,8 +22,11 @@ def compare_conventions(model: ViT, converted: ConvertedWeights, source: Source)
         A sentence for each difference that changes the result a little, or at other sizes only.
 
     Raises:
-        ValueError: Rotary positions on one side only, or of another base.
+        ValueError: Rotary positions on one side only, or of another base; or another number of heads than the weights
+            show.
     """
+    if converted.num_heads is not None and converted.num_heads != model.arch.num_heads:
+        raise ValueError(f"the weights have {converted.num_heads} heads, the ViT {model.arch.num_heads}")
     if source.name == OWN:
         return []
     wants_rotary = source.options.get("pos_embed") == "rotary"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,9 +10,9 @@ from typing import Any
 
 from torch import Tensor
 
-from ..models import ViT
+from ..models import ViT, resolve_arch
 from .conventions import OWN
-from .pretrained import Weights, choose_source, load_weights, read_weights
+from .pretrained import Weights, choose_source, convert_weights, load_weights, misshapen, read_weights
 from .report import ImportReport
 from .sources import ConvertedWeights, Source
 
@@ -69,7 +70,11 @@ def vit_options(
 def fitting_options(weights: Weights, source: str, num_heads: int | None) -> dict[str, Any]:
     """:func:`vit_options` for weights that were read already."""
     chosen = choose_source(source, weights)
+    if num_heads is not None and num_heads < 1:
+        raise ValueError(f"num_heads={num_heads} must be positive")
     if chosen.name == OWN:
+        if num_heads is not None:
+            raise ValueError("num_heads is recorded in weights of this project; leave it out")
         return _recorded_options(weights)
     if source == "auto" and chosen.shared_with:
         raise ValueError(
@@ -77,7 +82,9 @@ def fitting_options(weights: Weights, source: str, num_heads: int | None) -> dic
             f"differently: say which it is with source={chosen.name!r} or one of {list(chosen.shared_with)} "
             "(--source on the command line)"
         )
-    return _options(chosen.convert(weights.state), chosen, num_heads)
+    converted = convert_weights(chosen, weights)
+    with misshapen(weights, chosen):
+        return _options(converted, chosen, num_heads)
 
 
 def _recorded_options(weights: Weights) -> dict[str, Any]:
@@ -87,7 +94,15 @@ def _recorded_options(weights: Weights) -> dict[str, Any]:
             "weights of this project do not say how their ViT was built (positions, windows, epsilon): build it from "
             "its config and use load_pretrained, or give a file of tools/convert_checkpoint.py"
         )
-    return {name: tuple(value) if isinstance(value, list) else value for name, value in weights.recorded.items()}
+    options = {name: tuple(value) if isinstance(value, list) else value for name, value in weights.recorded.items()}
+    blocks = {int(match[1]) for name in weights.state if (match := re.match(r"(?:backbone\.)?blocks\.(\d+)\.", name))}
+    try:
+        known = set(options) <= set(inspect.signature(ViT).parameters)
+        if not known or resolve_arch(options["arch"]).depth != len(blocks):
+            raise ValueError("other arguments or another depth than the weights")
+        return options
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{weights.origin}: the record of its ViT is damaged ({error}); convert it again") from None
 
 
 def _options(converted: ConvertedWeights, source: Source, num_heads: int | None) -> dict[str, Any]:
@@ -96,10 +111,15 @@ def _options(converted: ConvertedWeights, source: Source, num_heads: int | None)
     blocks = {int(match[1]) for name in tensors if (match := re.match(r"blocks\.(\d+)\.", name))}
     if kernel is None or not blocks:
         raise ValueError(f"these weights ({source.description}) hold no patch embedding and blocks of a ViT")
+    if missing := set(range(min(max(blocks), len(blocks)) + 1)) - blocks:
+        raise ValueError(f"these weights ({source.description}) have a block {max(blocks)} but none {min(missing)}")
     dims, channels, patch_size = kernel.shape[0], kernel.shape[1], kernel.shape[-1]
     gated = "blocks.0.mlp.w3.weight" in tensors
     hidden = tensors["blocks.0.mlp.w3.weight" if gated else "blocks.0.mlp.fc2.weight"].shape[1]
-    heads = num_heads or _heads(tensors, source, dims)
+    shown = converted.num_heads or _shown_heads(tensors, dims)
+    if None not in (num_heads, shown) and num_heads != shown:
+        raise ValueError(f"num_heads={num_heads}, but the weights show {shown} heads")
+    heads = shown or num_heads or _family_heads(source, dims)
     options: dict[str, Any] = dict(
         arch=dict(embed_dims=dims, depth=max(blocks) + 1, num_heads=heads, mlp_ratio=hidden / dims),
         patch_size=patch_size,
@@ -123,11 +143,16 @@ def _options(converted: ConvertedWeights, source: Source, num_heads: int | None)
     return {**options, "residual_block_indexes": tuple(sorted(residual)), **source.options}
 
 
-def _heads(tensors: Mapping[str, Tensor], source: Source, dims: int) -> int:
+def _shown_heads(tensors: Mapping[str, Tensor], dims: int) -> int | None:
+    """Heads as the tables of relative positions show them; None without tables."""
     if "blocks.0.attn.rel_pos.height" in tensors:
         return dims // tensors["blocks.0.attn.rel_pos.height"].shape[1]
     if "blocks.0.attn.rel_pos.table" in tensors:
         return int(tensors["blocks.0.attn.rel_pos.table"].shape[1])
+    return None
+
+
+def _family_heads(source: Source, dims: int) -> int:
     if dims not in source.heads:
         raise ValueError(
             f"the weights ({source.description}) do not show their number of attention heads, and width {dims} is none "
@@ -147,6 +172,8 @@ def _relative_options(tensors: Mapping[str, Tensor], source: Source, depth: int,
     sizes = [
         tuple((tensors[f"blocks.{i}.attn.rel_pos.{name}"].shape[0] + 1) // 2 for name in names) for i in range(depth)
     ]
+    if len(set(sizes)) > 2:
+        raise ValueError(f"relative positions of {len(set(sizes))} sizes ({sorted(set(sizes))}); expected two at most")
     large, small = max(sizes), min(sizes)
     options: dict[str, Any] = dict(use_rel_pos=True, img_size=tuple(side * patch_size for side in large))
     if large != small:

@@ -13,7 +13,7 @@ import collections
 import contextlib
 import pickle
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +58,7 @@ def read_checkpoint(path: str | Path, *, trust_pickle: bool = False) -> dict[str
     """
     if "://" in str(path):
         raise ValueError(f"checkpoint {path} is an address; download the file and give its path")
-    path = Path(path).expanduser()
+    path = expanded(path)
     if not path.is_file():
         raise FileNotFoundError(f"checkpoint {path} does not exist or is no file")
     if path.suffix == ".safetensors":
@@ -93,11 +93,24 @@ def read_checkpoint(path: str | Path, *, trust_pickle: bool = False) -> dict[str
     return checkpoint
 
 
+def expanded(path: str | Path) -> Path:
+    """The path with ``~`` replaced.
+
+    Raises:
+        ValueError: There is no such user.
+    """
+    try:
+        return Path(path).expanduser()
+    except RuntimeError as error:
+        raise ValueError(f"path {path}: {error}") from None
+
+
 def state_dict_of(checkpoint: dict[str, Any]) -> dict[str, torch.Tensor]:
     """The tensors of a checkpoint, whether bare or under 'state_dict', 'model', 'teacher' or 'module'.
 
     Raises:
-        ValueError: The checkpoint holds no tensors.
+        ValueError: The checkpoint holds no tensors, names that are no text, or something else under the name of a
+            weight.
     """
     for key in ("state_dict", "model", "teacher", "module"):
         if isinstance(checkpoint.get(key), dict):
@@ -106,7 +119,28 @@ def state_dict_of(checkpoint: dict[str, Any]) -> dict[str, torch.Tensor]:
     tensors = {name: value for name, value in checkpoint.items() if isinstance(value, torch.Tensor)}
     if not tensors:
         raise ValueError(f"the checkpoint holds no tensors; its keys are {sorted(map(str, checkpoint))[:8]}")
+    check_weights(tensors)
+    # Epochs, options and states of optimizers stand beside weights; an array or a dotted name is a weight gone astray.
+    for name, value in checkpoint.items():
+        if name not in tensors and (isinstance(value, np.ndarray) or "." in str(name)):
+            raise ValueError(f"the checkpoint holds a {type(value).__name__} under {name!r}, expected a tensor")
     return tensors
+
+
+def check_weights(state: Mapping[str, torch.Tensor]) -> None:
+    """Refuses what no file of weights holds.
+
+    Raises:
+        ValueError: A name that is no text, or a value that is no dense tensor in memory.
+    """
+    for name, value in state.items():
+        if not isinstance(name, str):
+            raise ValueError(f"the weights hold the name {name!r}, expected a text")
+        if not isinstance(value, torch.Tensor):
+            raise ValueError(f"{name} is a {type(value).__name__}, expected a tensor")
+        if value.layout is not torch.strided or value.is_quantized or value.is_meta:
+            kind = "quantized" if value.is_quantized else "on the meta device" if value.is_meta else str(value.layout)
+            raise ValueError(f"{name} is {kind}; expected a dense tensor of numbers")
 
 
 def use_safe_loader() -> None:

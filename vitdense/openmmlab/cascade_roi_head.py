@@ -12,6 +12,7 @@ from mmdet.structures.bbox import bbox2roi, get_box_tensor
 from torch import Tensor
 
 from ..registry import MODELS
+from .federated_loss import FederatedLoss
 
 
 @MODELS.register_module()
@@ -23,12 +24,25 @@ class CascadeRoIHead(MMDetCascadeRoIHead):
     stage; and the gradient that each stage sends into the pyramid is divided by the number of stages.
 
     Args:
-        mask_head: Config of one head, and ``mask_roi_extractor`` of one extractor. All other arguments are those of
-            :class:`mmdet.models.CascadeRoIHead`.
+        **kwargs: Those of :class:`mmdet.models.CascadeRoIHead`, with one ``mask_head`` and one ``mask_roi_extractor``.
+
+    Raises:
+        ValueError: A list of mask heads, or a loss whose scores cannot be averaged.
     """
 
-    # A single mask head is built and asked as in Mask R-CNN.
-    init_mask_head = StandardRoIHead.init_mask_head
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        losses = [head.loss_cls for head in self.bbox_head if head.custom_activation]
+        if wrong := [type(loss).__name__ for loss in losses if not isinstance(loss, FederatedLoss)]:
+            raise ValueError(f"vitdense.CascadeRoIHead averages softmax or FederatedLoss's sigmoids, not {wrong[0]}")
+
+    def init_mask_head(self, mask_roi_extractor: dict, mask_head: dict) -> None:
+        """Builds the one mask head, as in Mask R-CNN."""
+        if isinstance(mask_head, list) or isinstance(mask_roi_extractor, list):
+            raise ValueError("vitdense.CascadeRoIHead has one mask head for all stages: give one dict, not a list")
+        StandardRoIHead.init_mask_head(self, mask_roi_extractor, mask_head)
+
+    # It is asked as in Mask R-CNN too.
     _mask_forward = StandardRoIHead._mask_forward
     predict_mask = StandardRoIHead.predict_mask
 

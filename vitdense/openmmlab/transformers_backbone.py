@@ -49,9 +49,15 @@ class TransformersBackbone(BaseModule):
             raise ImportError("vitdense.TransformersBackbone needs transformers: pip install transformers") from error
         if (model_type is None) == (pretrained is None):
             raise ValueError("give either model_type (random weights) or pretrained (a folder), not both or none")
+        if pretrained is not None and config:
+            raise ValueError(f"the config of {pretrained} belongs to its weights; leave {sorted(config)} out")
+        if not out_indices:
+            raise ValueError("out_indices is empty; give the stages whose maps are wanted, e.g. (1, 2, 3, 4)")
         fields = {**(config or {}), "out_indices": list(out_indices)}
         try:
             if pretrained is None:
+                if unknown := sorted(set(config or {}) - set(vars(AutoConfig.for_model(model_type)))):
+                    raise ValueError(f"its config has no {unknown}")
                 self.model = AutoBackbone.from_config(AutoConfig.for_model(model_type, **fields))
             else:
                 if not Path(pretrained).is_dir():
@@ -64,7 +70,7 @@ class TransformersBackbone(BaseModule):
                 )
                 if wrong := sorted(map(str, [*loading["missing_keys"], *loading["mismatched_keys"]])):
                     raise ValueError(f"weights are missing or of another shape: {', '.join(wrong[:8])}")
-        except (ValueError, KeyError, OSError, AttributeError, TypeError) as error:
+        except Exception as error:  # noqa: BLE001 (families, hub and safetensors raise errors of their own)
             raise ValueError(f"transformers has no backbone for {model_type or pretrained!r} so: {error}") from error
         self.out_channels = tuple(self.model.channels)
         self.frozen = frozen

@@ -50,7 +50,9 @@ def convert(state: Mapping[str, Tensor]) -> ConvertedWeights:
     turned = {key: _as_torch(key, value) for key, value in state.items()}
     tensors, unused = rename(turned, "embedding/kernel", _RULES, _IGNORED)
     optional = frozenset({"cls_token", "norm.weight", "norm.bias"})
-    return ConvertedWeights(tensors, table_grid(tensors), unused, optional, interpolate_antialias=True)
+    query = state.get("Transformer/encoderblock_0/MultiHeadDotProductAttention_1/query/kernel")
+    heads = None if query is None else query.shape[1]
+    return ConvertedWeights(tensors, table_grid(tensors), unused, optional, interpolate_antialias=True, num_heads=heads)
 
 
 def _as_torch(key: str, value: Tensor) -> Tensor:

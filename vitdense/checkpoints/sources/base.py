@@ -27,6 +27,7 @@ class ConvertedWeights:
         optional: Our names that a model may do without; a model that lacks any other is an error.
         interpolate_offset: The source's convention when the table is resized at import.
         interpolate_antialias: Likewise.
+        num_heads: Attention heads, where the source's own layout shows them. Defaults to None.
     """
 
     tensors: dict[str, Tensor]
@@ -35,6 +36,7 @@ class ConvertedWeights:
     optional: frozenset[str] = frozenset()
     interpolate_offset: float = 0.0
     interpolate_antialias: bool = False
+    num_heads: int | None = None
 
 
 @dataclass(frozen=True)
@@ -94,24 +96,26 @@ def rename(
         the strict load names it.
 
     Raises:
-        ValueError: No tensor, or several, end in ``anchor``.
+        ValueError: No tensor, or several, end in ``anchor``; or two have names that mean the same.
     """
     found = [key for key in state if key == anchor or key.endswith("." + anchor)]
     if len(found) != 1:
         raise ValueError(f"these weights hold {len(found)} tensors named {anchor}, expected one: {found[:4]}")
     prefix = found[0].removesuffix(anchor)
     tensors: dict[str, Tensor] = {}
+    origins: dict[str, str] = {}
     unused: list[str] = []
     for key, value in state.items():
         name = key.removeprefix(prefix)
         inside = key.startswith(prefix)
         match = next((m for pattern, to in rules if (m := _replace(pattern, to, name))), None) if inside else None
-        if match is not None:
-            tensors[match] = value
-        elif any(re.fullmatch(pattern, name) for pattern in ignored):
+        if match is None and any(re.fullmatch(pattern, name) for pattern in ignored):
             unused.append(key)
-        else:
-            tensors[key] = value
+            continue
+        target = key if match is None else match
+        if target in tensors:
+            raise ValueError(f"{origins[target]} and {key} of these weights are both {target} of a ViT")
+        tensors[target], origins[target] = value, key
     return join_qkv(tensors, no_key_bias), unused
 
 
@@ -124,7 +128,7 @@ def join_qkv(tensors: dict[str, Tensor], no_key_bias: bool) -> dict[str, Tensor]
     """Joins ``blocks.i.attn.q``, ``.k`` and ``.v`` into ``blocks.i.attn.qkv``.
 
     Raises:
-        ValueError: One of the three is missing.
+        ValueError: One of the three is missing, or they differ in shape.
     """
     parts: dict[tuple[str, str], dict[str, Tensor]] = {}
     joined = {}
@@ -138,8 +142,16 @@ def join_qkv(tensors: dict[str, Tensor], no_key_bias: bool) -> dict[str, Tensor]
             found["k"] = torch.zeros_like(found["q"])
         if missing := {"q", "k", "v"} - set(found):
             raise ValueError(f"{prefix} lacks the {kind} of {sorted(missing)}")
+        if len({part.shape for part in found.values()}) > 1:
+            raise ValueError(f"{prefix} has a {kind} of {[tuple(found[part].shape) for part in 'qkv']} for q, k and v")
         joined[f"{prefix}.qkv.{kind}"] = torch.cat([found["q"], found["k"], found["v"]])
     return joined
+
+
+def require_norm(tensors: Mapping[str, Tensor], family: str) -> None:
+    """Raises ValueError where the final norm is missing that the features of this family need."""
+    if missing := {"norm.weight", "norm.bias"} - set(tensors):
+        raise ValueError(f"these weights lack {sorted(missing)}: the features of {family} need its final norm")
 
 
 def square_grid(entries: int, name: str) -> tuple[int, int]:

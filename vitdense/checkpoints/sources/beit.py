@@ -1,7 +1,7 @@
 """BEiT (arXiv:2106.08254) and BEiTv2 (arXiv:2208.06366), of the original repository and of transformers.
 
 LayerScale, biases on q and v only (that of the key is zero), and a relative-position bias: a table per block, or one
-that pre-training files share between all blocks, which is then copied into each. For another grid the tables are
+that pre-training files share between all blocks, which is then added to each. For another grid the tables are
 resized at import, see :func:`..resample.resize_bias_table`; a windowed block takes the offsets that occur in a window.
 
 Documented as unused: the mask token, heads, the norm before a head that pools, BEiTv2's extra pre-training layers, and
@@ -59,7 +59,8 @@ def convert(state: Mapping[str, Tensor]) -> ConvertedWeights:
     tensors, unused = rename(state, anchor, rules, _IGNORED, no_key_bias=True)
     if shared is not None:
         blocks = {match[0] for name in tensors if (match := re.match(r"blocks\.\d+", name))}
-        tensors.update({f"{block}.attn.rel_pos.table": shared for block in blocks})
+        for name in [f"{block}.attn.rel_pos.table" for block in blocks]:
+            tensors[name] = tensors[name] + shared if name in tensors else shared  # both are added to the scores
     optional = frozenset({"cls_token", "norm.weight", "norm.bias"})
     return ConvertedWeights(tensors, table_grid(tensors), unused, optional)
 

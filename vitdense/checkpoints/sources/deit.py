@@ -37,6 +37,8 @@ def convert(state: Mapping[str, Tensor]) -> ConvertedWeights:
     if table_key is None:
         raise ValueError("these weights have a distillation token but no position table, so they are not DeiT's")
     table = state[table_key]
+    if state[token].shape != table[:, :1].shape:
+        raise ValueError(f"{token} is {tuple(state[token].shape)}, expected {tuple(table[:, :1].shape)}")
     rest = {key: value for key, value in state.items() if key != token}
     rest[table_key] = torch.cat([table[:, :1], table[:, 2:]], dim=1)
     converted = vit.convert_plain(rest)

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from .base import HEADS, ConvertedWeights, Source, has, rename
+from .base import HEADS, ConvertedWeights, Source, has, rename, require_norm
 from .naming import ORIGINAL, TRANSFORMERS, TRANSFORMERS_HEADS, is_original, is_transformers, join_mlp
 
 ROTARY_BASE = 100.0
@@ -47,29 +47,43 @@ def convert(state: Mapping[str, Tensor]) -> ConvertedWeights:
     anchor = "patch_embed.proj.weight" if original else "embeddings.patch_embeddings.weight"
     masks = {key.removesuffix("_mask"): value for key, value in state.items() if key.endswith("qkv.bias_mask")}
     # Where the mask says so there is no bias, whatever is stored (NaN in the published files).
+    for key, mask in masks.items():
+        if key in state and mask.shape != state[key].shape:
+            raise ValueError(f"{key}_mask is {tuple(mask.shape)}, the bias {tuple(state[key].shape)}")
     state = {key: value.where(masks[key] == 1, 0) if key in masks else value for key, value in state.items()}
-    _check_periods(state)
+    heads = _heads_of_periods(state, anchor)
     rules = _RULES + ORIGINAL if original else TRANSFORMERS
     tensors, unused = rename(state, anchor, rules, _IGNORED, no_key_bias=True)
     tensors = join_mlp(tensors)
+    require_norm(tensors, "DINOv3")
     if original and not masks:
         for name in [name for name in tensors if re.fullmatch(r"blocks\.\d+\.attn\.qkv\.bias", name)]:
             width = len(tensors[name]) // 3
             tensors[name] = tensors[name].clone()
             tensors[name][width : 2 * width] = 0
-    return ConvertedWeights(tensors, None, unused, frozenset({"cls_token", "register_tokens"}))
+    return ConvertedWeights(tensors, None, unused, frozenset({"cls_token", "register_tokens"}), num_heads=heads)
 
 
-def _check_periods(state: Mapping[str, Tensor]) -> None:
-    """Raises ValueError where stored periods are others than those of the base; bfloat16 rounds by up to 0.4 %."""
-    for key, periods in state.items():
-        if key.endswith("rope_embed.periods"):
-            expected = ROTARY_BASE ** (torch.arange(len(periods)) / len(periods))
-            if not torch.allclose(periods.float(), expected, rtol=5e-3, atol=0):
-                raise ValueError(
-                    f"{key} is {periods.tolist()}, expected the periods of the base {ROTARY_BASE:g}: another rotary "
-                    "embedding than DINOv3's is not read"
-                )
+def _heads_of_periods(state: Mapping[str, Tensor], anchor: str) -> int | None:
+    """Heads of the width that the stored periods are for (four channels each); None where none are stored.
+
+    Raises:
+        ValueError: Other periods than those of the base; bfloat16 rounds by up to 0.4 %.
+    """
+    key = next((key for key in state if key.endswith("rope_embed.periods")), None)
+    if key is None:
+        return None
+    periods = state[key].float()
+    dims = next(len(value) for name, value in state.items() if name.endswith(anchor))
+    expected = ROTARY_BASE ** (torch.arange(len(periods)) / max(len(periods), 1))
+    if periods.ndim != 1 or not len(periods) or not torch.allclose(periods, expected, rtol=5e-3, atol=0):
+        raise ValueError(
+            f"{key} is {periods.tolist()}, expected the periods of the base {ROTARY_BASE:g}: another rotary "
+            "embedding than DINOv3's is not read"
+        )
+    if dims % (4 * len(periods)):
+        raise ValueError(f"{key} has {len(periods)} periods, for heads of {4 * len(periods)}, but the width is {dims}")
+    return dims // (4 * len(periods))
 
 
 SOURCE = Source(

@@ -49,6 +49,8 @@ def convert_plain(
     original = is_original(state)
     anchor = "patch_embed.proj.weight" if original else "embeddings.patch_embeddings.projection.weight"
     tensors, unused = rename(state, anchor, ORIGINAL if original else TRANSFORMERS, ignored)
+    if "pos_embed.weight" not in tensors:
+        raise ValueError("these weights have no position table, which every plain ViT of these families has")
     tensors = add_cls_position(tensors)
     grid = table_grid(tensors, int("cls_token" in tensors))
     return ConvertedWeights(tensors, grid, unused, OPTIONAL, offset, antialias)
