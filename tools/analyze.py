@@ -157,15 +157,15 @@ def summary(args: argparse.Namespace, weights: str, record: TokenRecord, costs: 
 
 def most_attended_text(record: TokenRecord, block: int) -> str:
     found = most_attended_of(record, block)
-    name = f"prefix {found['prefix_token']}" if "prefix_token" in found else f"{found['row']}, {found['column']}"
-    return f"{name}: {found['share']:.1%}"
+    name = f"token {found['prefix_token']}" if "prefix_token" in found else f"{found['row']},{found['column']}"
+    return f"{name}: {found['share']:.0%}"
 
 
 def block_table(record: TokenRecord, costs: list[BlockCost]) -> Table:
     grid = f"{record.grid[0]} x {record.grid[1]} patches"
     table = Table(title=f"{grid}, {record.num_prefix} prefix tokens; norm: median and longest; costs in GFLOPs")
-    for column in ("block", "kind", "norm", "longest", "above 3x", "most attended", "attention", "products", "MLP"):
-        table.add_column(column, justify="left" if column == "kind" else "right")
+    for column in ("block", "kind", "norm", "longest", "> 3x", "most attended", "attention", "MLP"):
+        table.add_column(column, justify="left" if column == "kind" else "right", no_wrap=True)
     for i, cost in enumerate(costs):
         norms = record.norm_map(i)
         table.add_row(
@@ -176,7 +176,6 @@ def block_table(record: TokenRecord, costs: list[BlockCost]) -> Table:
             str(int(find_outliers(record, i).sum())),
             most_attended_text(record, i),
             f"{cost.attention / 1e9:.2f}",
-            f"{cost.products / 1e9:.2f}",
             f"{cost.mlp / 1e9:.2f}",
         )
     return table
