@@ -8,6 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from mmengine.config import Config
+from mmengine.config.utils import MODULE2PACKAGE
+from mmengine.utils import is_installed
+
+# `_base_ = "mmseg::..."`: MMEngine asks for the distribution 'mmsegmentation', which the maintained line calls
+# otherwise; by the name of its module it is found.
+if not is_installed(MODULE2PACKAGE["mmseg"]) and is_installed("mmseg"):
+    MODULE2PACKAGE["mmseg"] = "mmseg"
 
 
 def load_config(path: str | Path, options: Mapping[str, Any] | None = None) -> Config:

@@ -15,7 +15,12 @@ from mmengine.registry import Registry
 # The locations are imported when a component is looked up: what they hold subclasses parts of MMDetection and
 # MMSegmentation, slow to import and not always installed.
 MODELS = Registry("model", parent=MMENGINE_MODELS, scope="vitdense", locations=["vitdense.openmmlab.subclasses"])
-DATASETS = Registry("dataset", parent=MMENGINE_DATASETS, scope="vitdense", locations=["vitdense.datasets.grouped"])
+DATASETS = Registry(
+    "dataset",
+    parent=MMENGINE_DATASETS,
+    scope="vitdense",
+    locations=["vitdense.datasets.grouped", "vitdense.datasets.index_masks"],
+)
 METRICS = Registry("metric", parent=MMENGINE_METRICS, scope="vitdense", locations=["vitdense.evaluation.lvis"])
 WEIGHT_INITIALIZERS = Registry("weight initializer", parent=MMENGINE_WEIGHT_INITIALIZERS, scope="vitdense")
 OPTIM_WRAPPER_CONSTRUCTORS = Registry(

@@ -6,7 +6,7 @@ default_hooks = dict(
     timer=dict(type="IterTimerHook"),
     logger=dict(type="LoggerHook", interval=50),
     param_scheduler=dict(type="ParamSchedulerHook"),
-    checkpoint=dict(type="CheckpointHook", interval=1, max_keep_ckpts=2),
+    checkpoint=dict(type="CheckpointHook", by_epoch=False, interval=4000, max_keep_ckpts=2),
     sampler_seed=dict(type="DistSamplerSeedHook"),
     visualization=dict(type="SegVisualizationHook"),
 )
@@ -17,7 +17,7 @@ env_cfg = dict(
 )
 vis_backends = [dict(type="LocalVisBackend")]
 visualizer = dict(type="SegLocalVisualizer", vis_backends=vis_backends, name="visualizer")
-log_processor = dict(type="LogProcessor", window_size=50, by_epoch=True)
+log_processor = dict(type="LogProcessor", window_size=50, by_epoch=False)
 log_level = "INFO"
 load_from = None
 resume = False

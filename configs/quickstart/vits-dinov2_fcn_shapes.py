@@ -3,7 +3,7 @@
     python tools/generate_data.py data/shapes
     python tools/train.py configs/quickstart/vits-dinov2_fcn_shapes.py
 
-One to two minutes on two cores. It shows that training works; its score says nothing about real images.
+One to two minutes on two cores. Score: none that means anything, it shows that training works.
 """
 
 _base_ = ["../_base_/seg_runtime.py", "../_base_/models/dinov2_small.py"]

@@ -84,3 +84,20 @@ def test_check_walks_through_wrappers():
     with pytest.raises(ValueError, match=r"train_dataloader\.dataset\.dataset\.datasets\.0 .*nowhere/coco/a\.json"):
         check_dataset_files(cfg, ("train",))
     check_dataset_files(cfg, ("test",))
+
+
+def test_index_masks_with_ids_that_are_ignored(data_root):
+    cfg = load_config("configs/vitseg/vits-dinov2_linear_camvid.py")
+    dataset = build_test_dataset(cfg)
+    assert len(dataset) == 171 and dataset.metainfo["classes"][3] == "road"
+    sample = dataset[0]
+    raw = cv2.imread(sample["data_samples"].seg_map_path, cv2.IMREAD_UNCHANGED)
+    found = sample["data_samples"].gt_sem_seg.data[0].numpy()
+    assert 11 in raw and np.array_equal(found, np.where(raw == 11, 255, raw))
+
+
+def test_ignored_ids_are_none_of_a_class():
+    from vitdense.datasets.index_masks import IndexMaskDataset
+
+    with pytest.raises(ValueError, match=r"ignored_ids=\[1\] must lie in 2..255"):
+        IndexMaskDataset(ignored_ids=[1, 2], metainfo=dict(classes=("a", "b")), lazy_init=True)

@@ -15,15 +15,17 @@ from .resample import resample_patch_kernel, resize_bias_table
 from .sources import ConvertedWeights
 from .sources.base import square_grid
 
-# What ViTDet adds to a pre-trained ViT, starting so that nothing changes at first (tables and last norm at zero).
-_ADDED = (r"blocks\.\d+\.attn\.rel_pos\..*", r"blocks\.\d+\.residual\..*")
+# What is added to a pre-trained ViT for fine-tuning, starting so that nothing changes at first: tables and last norm at
+# zero, LayerScale at one.
+_ADDED = (r"blocks\.\d+\.attn\.rel_pos\..*", r"blocks\.\d+\.residual\..*", r"blocks\.\d+\.ls[12]\.gamma")
 
 
 def fit(model: ViT, converted: ConvertedWeights, report: ImportReport) -> dict[str, Tensor]:
     """Adapts what differs between a source and a model by size, and notes it in ``report``.
 
     The patch kernel is resampled, position and relative-position tables are resized, weights that the source documents
-    as optional are dropped if the model has no place for them, and what ViTDet adds keeps its initial values.
+    as optional are dropped if the model has no place for them, and what is added for fine-tuning keeps its initial
+    values.
 
     Args:
         model: The ViT that shall take the weights. It is not changed.
@@ -52,6 +54,8 @@ def fit(model: ViT, converted: ConvertedWeights, report: ImportReport) -> dict[s
             tensors[name] = _fit_relative(name, tensors[name], model, report)
     for pattern in _ADDED:
         absent = [name for name in expected if re.fullmatch(pattern, name) and name not in tensors]
+        if pattern.endswith("gamma") and any(bool((expected[name] != 1).any()) for name in absent):
+            continue  # LayerScale that starts elsewhere would change the features
         if absent and not any(re.fullmatch(pattern, name) for name in tensors):
             tensors.update({name: expected[name] for name in absent})
             report.initialised += absent

@@ -1,6 +1,7 @@
 """Data sets and checks of their layout.
 
-``GroupedMaskDataset`` subclasses one of MMSegmentation's and is imported when a config names it (see registry.py).
+``GroupedMaskDataset`` and ``IndexMaskDataset`` subclass one of MMSegmentation's and are imported when a config names
+them (see registry.py).
 """
 
 from .checks import check_dataset_files

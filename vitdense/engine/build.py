@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from mmengine.config import Config
 from mmengine.registry import DATASETS, MODELS, init_default_scope
 from torch import nn
@@ -29,6 +30,15 @@ def build_model(cfg: Config) -> nn.Module:
     except CONFIG_MISTAKES as error:
         raise ValueError(f"the model of the config cannot be built: {error}") from error
     return model.eval()
+
+
+def build_shapes(cfg: Config) -> nn.Module:
+    """:func:`build_model` without values where possible (on the meta device), for counting and checking of shapes."""
+    try:
+        with torch.device("meta"):
+            return build_model(cfg)
+    except ValueError:  # a part that computes with values while it is built
+        return build_model(cfg)
 
 
 def build_test_dataset(cfg: Config) -> Any:

@@ -12,6 +12,7 @@ from mmengine.device import get_device
 from mmengine.dist import is_distributed
 from mmengine.evaluator import DumpResults
 from mmengine.hooks import Hook
+from mmengine.model import revert_sync_batchnorm
 from mmengine.registry import RUNNERS
 from mmengine.runner import Runner
 
@@ -85,7 +86,10 @@ def build_runner(cfg: Config) -> Runner:
         wrapper["find_unused_parameters"] = cfg.get("find_unused_parameters", False)
         cfg.setdefault("model_wrapper_cfg", wrapper)
     try:
-        return RUNNERS.build(cfg) if "runner_type" in cfg else Runner.from_cfg(cfg)
+        runner = RUNNERS.build(cfg) if "runner_type" in cfg else Runner.from_cfg(cfg)
+        if not torch.cuda.is_available():  # many configs of MMSegmentation have SyncBN, which needs a GPU
+            runner.model = revert_sync_batchnorm(runner.model)
+        return runner
     except CONFIG_MISTAKES as error:  # an unknown type or an argument out of range; MMEngine names it
         raise _config_error(error) from error
 
