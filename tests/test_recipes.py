@@ -37,16 +37,16 @@ SEGMENTERS = [
 ]
 
 
-def shortened(path):
-    """The config's model with four blocks instead of 12 or 24, at its own width, and nothing frozen."""
+def shortened(path, depth):
+    """The config's model with ``depth`` blocks instead of 12 or 24, at its own width, and nothing frozen."""
     cfg = load_config(CONFIGS / path)
     backbone = cfg.model.backbone
     full = ViT(**{k: v for k, v in backbone.items() if k in ("arch",)}, pos_embed="none").arch
     count = len(backbone.get("out_indices", (0,)))
     backbone.update(
-        arch=dict(embed_dims=full.embed_dims, depth=4, num_heads=full.num_heads),
-        out_indices=tuple(range(4 - count, 4)),
-        global_attn_indexes=(3,),
+        arch=dict(embed_dims=full.embed_dims, depth=depth, num_heads=full.num_heads),
+        out_indices=tuple(range(depth - count, depth)),
+        global_attn_indexes=(depth - 1,),
         frozen_stages=-1,
         drop_path_rate=0.0,
         init_cfg=None,
@@ -68,7 +68,7 @@ def losses_of(model, batch, steps, lr):
 
 @pytest.mark.parametrize("path", DETECTORS)
 def test_detector_takes_real_steps(path, data_root):
-    cfg, model = shortened(path)
+    cfg, model = shortened(path, depth=2)
     mini = str(data_root / "coco_mini") + "/"
     dataset = DATASETS.build(
         dict(
@@ -99,7 +99,7 @@ def class_count(config):
 
 @pytest.mark.parametrize("path", SEGMENTERS)
 def test_segmenter_learns_two_street_scenes(path, data_root):
-    _, model = shortened(path)
+    _, model = shortened(path, depth=4)
     dataset = DATASETS.build(
         dict(
             type="vitdense.IndexMaskDataset",

@@ -86,7 +86,8 @@ def test_check_walks_through_wrappers():
     check_dataset_files(cfg, ("test",))
 
 
-def test_index_masks_with_ids_that_are_ignored(data_root):
+def test_index_masks_with_ids_that_are_ignored(data_root, monkeypatch):
+    monkeypatch.setenv("VITDENSE_DATA", str(data_root))
     cfg = load_config("configs/vitseg/vits-dinov2_linear_camvid.py")
     dataset = build_test_dataset(cfg)
     assert len(dataset) == 171 and dataset.metainfo["classes"][3] == "road"
