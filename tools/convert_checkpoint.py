@@ -169,7 +169,8 @@ def _short(classes: tuple[str, ...]) -> str:
 def parts_table(model: nn.Module, trained: Trained, src: str) -> Table:
     """How many tensors of a detector or segmenter each of its parts got."""
     parts = Counter(name.split(".")[0] for name in model.state_dict())
-    table = Table(title=f"{src}: every weight of the model is in the file")
+    base = f" or in its base {trained.base}" if trained.base else ""
+    table = Table(title=f"{src}: every weight of the model is in the file{base}")
     table.add_column("tensors", justify="right")
     table.add_column("what", overflow="fold")
     for part, count in parts.items():

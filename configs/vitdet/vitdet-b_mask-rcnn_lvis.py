@@ -8,6 +8,7 @@ package `lvis`. Weights as for configs/vitdet_coco.py; the published detector is
 
 _base_ = ["../vitdet_coco.py"]
 
+# Rare classes are repeated as MMDetection does it, in whole numbers; detectron2 rounds the repetitions at random.
 # LVIS v1 has the images of COCO: data/coco/annotations/lvis_v1_{train,val}.json beside data/coco/train2017 and val2017.
 dataset_type = "LVISV1Dataset"
 data_root = "{{$VITDENSE_DATA:data}}/coco/"

@@ -1,4 +1,4 @@
-"""SETR-MLA (arXiv:2012.15840) on ViT-L, ADE20K: MMSegmentation's recipe on this backbone.
+"""SETR-MLA (arXiv:2012.15840) on ViT-L, ADE20K: MMSegmentation's recipe on this backbone (without dropout inside it).
 
     python tools/train.py configs/vitseg/vitl_setr-mla_ade20k.py
 

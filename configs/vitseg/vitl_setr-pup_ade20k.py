@@ -1,4 +1,4 @@
-"""SETR-PUP (arXiv:2012.15840) on ViT-L, ADE20K: MMSegmentation's recipe on this backbone.
+"""SETR-PUP (arXiv:2012.15840) on ViT-L, ADE20K: MMSegmentation's recipe on this backbone (without dropout inside it).
 
     python tools/train.py configs/vitseg/vitl_setr-pup_ade20k.py
 

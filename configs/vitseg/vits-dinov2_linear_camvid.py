@@ -2,7 +2,7 @@
 
     python tools/train.py configs/vitseg/vits-dinov2_linear_camvid.py
 
-Batch norm and one 1 x 1 convolution on the last map. Score: not measured yet.
+One 1 x 1 convolution on the last map. Score: not measured yet.
 """
 
 _base_ = [

@@ -113,7 +113,8 @@ def test_beit_adds_shared_and_own_tables():
         ("vit", "layers.3000000.layernorm_before.weight", torch.ones(48), "a block 3000000 but none 3"),
         ("vit", 0, torch.ones(1), "the name 0, expected a text"),
         ("deit", "embeddings.distillation_token", lambda v: v[0, 0, 0], r"is \(\), expected \(1, 1, 48\)"),
-        ("dinov2", "layernorm.weight", None, "need its final norm"),
+        ("dinov2", "layernorm.weight", None, "need LayerScale and a final norm"),
+        ("dinov3", "model.layer.1.layer_scale2.lambda1", None, "lack .'blocks.1.ls2.gamma'"),
         ("sam", "vision_encoder.layers.0.attn.rel_pos_h", lambda v: v[:3], "shapes that it never has|of 3 sizes"),
     ],
 )

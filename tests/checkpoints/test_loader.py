@@ -204,9 +204,19 @@ def test_arrays_of_numbers_come_through(tmp_path, dtype, protocol):
     array = np.asfortranarray(np.arange(6).reshape(2, 3).astype(dtype))
     path = tmp_path / "model.pkl"
     with open(path, "wb") as stream:
-        pickle.dump({"model": {"a": array, "n": np.float32(2.5)}}, stream, protocol=protocol)
+        content = {"a": array, "n": np.float32(2.5), "zero_dim": np.array(3), "listed": [array]}
+        pickle.dump({"model": content}, stream, protocol=protocol)
     found = read_checkpoint(path)["model"]
     assert np.array_equal(found["a"].numpy(), array) and found["n"] == 2.5
+    assert found["zero_dim"].shape == () and np.array_equal(found["listed"][0].numpy(), array)
+
+
+def test_a_type_alone_is_no_weight(tmp_path):
+    path = tmp_path / "model.pkl"
+    with open(path, "wb") as stream:
+        pickle.dump({"model": np.dtype("f4")}, stream)
+    with pytest.raises(ValueError, match="is refused: .*a DType is not allowed"):
+        read_checkpoint(path)
 
 
 def test_functions_that_a_pickle_may_call_cannot_be_changed(tmp_path):

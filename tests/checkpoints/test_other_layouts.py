@@ -125,5 +125,5 @@ def test_openmmlab_names_that_mean_the_same():
 def test_openmmlab_dinov2_needs_its_norm():
     state = to_openmmlab("dinov2", MMPRETRAIN)
     del state["backbone.ln1.weight"], state["backbone.ln1.bias"]
-    with pytest.raises(ValueError, match="the features of DINOv2 need its final norm"):
+    with pytest.raises(ValueError, match="the features of DINOv2 need LayerScale and a final norm"):
         build(state, True)

@@ -95,7 +95,7 @@ def test_neither_image_nor_reference(bundle, tmp_path, run_module, runtime):
     assert "Traceback" not in result.stderr and not (tmp_path / "b.json").exists()
 
 
-def test_check(bundle, tmp_path, run_module, runtime):
+def test_check(bundle, tmp_path, run_module, runtime, exact_int8):
     command = ("deploy.bench", bundle, "--check", "--precision", "fp32", "int8", "--threads", 1)
     result = run_module(*command, "--json", tmp_path / "check.json")
     assert result.returncode == 0, result.stderr

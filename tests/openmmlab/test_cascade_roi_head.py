@@ -71,6 +71,13 @@ def test_an_image_without_proposals(roi_head, features):
     assert len(found[1]) == 0 and len(found[0].masks) == len(found[0]) > 0 and found[0].masks.shape[1:] == SHAPE
 
 
+@torch.no_grad()
+def test_tensor_mode(roi_head, features):
+    scores, deltas, masks = roi_head.forward(features, [proposals(3), proposals(2)], samples(gt=False))
+    assert [tuple(value.shape) for value in scores] == [(3, 81), (2, 81)]
+    assert [tuple(value.shape) for value in deltas] == [(3, 4), (2, 4)] and tuple(masks.shape) == (5, 80, 28, 28)
+
+
 def samples(gt=True):
     from mmdet.structures import DetDataSample
     from mmdet.structures.mask import BitmapMasks

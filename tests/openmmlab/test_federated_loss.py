@@ -35,7 +35,7 @@ def test_equals_the_explicit_sum():
 
 
 def test_negatives_are_drawn_by_the_root_of_their_frequency():
-    loss = build(image_counts=COUNTS, num_federated=2)
+    loss = build(image_counts=COUNTS, num_federated=3)  # one that occurs, background, and one that is drawn
     labels = torch.tensor([1, 6, 1])
     torch.manual_seed(0)
     seen = torch.zeros(6)

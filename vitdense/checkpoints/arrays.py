@@ -120,13 +120,17 @@ def read_arrays(path: Path) -> dict[str, Any]:
 
 def _tensors(content: dict[str, Any]) -> dict[str, Any]:
     """Arrays as tensors, in dicts of any depth; an array of objects has no tensor and is an error."""
-    result: dict[str, Any] = {}
-    for name, value in content.items():
-        if isinstance(value, dict):
-            result[name] = _tensors(value)
-        elif isinstance(value, np.ndarray | _Array):
-            array = value.value if isinstance(value, _Array) else value
-            result[name] = torch.from_numpy(np.ascontiguousarray(array.astype(array.dtype.newbyteorder("="))))
-        else:
-            result[name] = value
-    return result
+    return {name: _tensor(value) for name, value in content.items()}
+
+
+def _tensor(value: Any) -> Any:
+    if isinstance(value, dict):
+        return _tensors(value)
+    if isinstance(value, list | tuple):
+        return type(value)(_tensor(item) for item in value)
+    if isinstance(value, np.ndarray | _Array):
+        array = value.value if isinstance(value, _Array) else value
+        return torch.from_numpy(array.astype(array.dtype.newbyteorder("="), order="C"))
+    if value is None or isinstance(value, str | bytes | bool | int | float | np.generic):
+        return value
+    raise pickle.UnpicklingError(f"a {type(value).__name__.strip('_')} is not allowed")

@@ -21,7 +21,9 @@ class CascadeRoIHead(MMDetCascadeRoIHead):
 
     It differs from MMDetection's in three points: the scores of the stages are averaged as probabilities, not as
     logits; one mask head, trained on the proposals of the first stage, serves the final boxes, instead of one per
-    stage; and the gradient that each stage sends into the pyramid is divided by the number of stages.
+    stage; and the gradient that each stage sends into the pyramid is divided by the number of stages. In training one
+    difference to detectron2 remains: MMDetection samples anew in the later stages, detectron2 labels all boxes of the
+    stage before.
 
     Args:
         **kwargs: Those of :class:`mmdet.models.CascadeRoIHead`, with one ``mask_head`` and one ``mask_roi_extractor``.
@@ -81,6 +83,14 @@ class CascadeRoIHead(MMDetCascadeRoIHead):
         mean = torch.stack(probabilities).mean(dim=0)
         scores = mean.logit() if self.bbox_head[-1].custom_activation else mean.log()
         return per_image[0], list(scores.split(counts)), per_image[2]
+
+    def forward(self, x: tuple[Tensor, ...], rpn_results_list: list, batch_data_samples: list) -> tuple:
+        """Class scores and box deltas of the last stage per image, and mask logits of its boxes if there are masks."""
+        proposals = [results.bboxes for results in rpn_results_list]
+        metas = [sample.metainfo for sample in batch_data_samples]
+        rois, scores, deltas = self._refine_roi(x, bbox2roi(proposals), metas, [len(boxes) for boxes in proposals])
+        masks = (self._mask_forward(x, torch.cat(list(rois)))["mask_preds"],) if self.with_mask else ()
+        return (scores, deltas, *masks)
 
     def mask_loss(self, stage: int, x: tuple[Tensor, ...], sampling_results: list, batch_gt_instances: list) -> dict:
         """Loss of the mask head on the positive proposals of the first stage; none in the others."""

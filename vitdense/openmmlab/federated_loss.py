@@ -85,11 +85,14 @@ class FederatedLoss(nn.Module):
     def federated_classes(self, labels: Tensor) -> Tensor:
         """The classes that count: all that occur in ``labels``, and drawn ones up to ``num_federated``.
 
+        Background, where it occurs, takes one of the places, as in detectron2.
+
         Args:
             labels: (N,), ``num_classes`` for background.
         """
-        present = labels[labels < self.num_classes].unique()
-        more = self.num_federated - len(present)
+        occurring = labels.unique()
+        present = occurring[occurring < self.num_classes]
+        more = self.num_federated - len(occurring)
         if more <= 0:
             return present
         probability = self.probability.to(labels.device, torch.float32).clone()

@@ -148,10 +148,12 @@ def join_qkv(tensors: dict[str, Tensor], no_key_bias: bool) -> dict[str, Tensor]
     return joined
 
 
-def require_norm(tensors: Mapping[str, Tensor], family: str) -> None:
-    """Raises ValueError where the final norm is missing that the features of this family need."""
-    if missing := {"norm.weight", "norm.bias"} - set(tensors):
-        raise ValueError(f"these weights lack {sorted(missing)}: the features of {family} need its final norm")
+def require_features(tensors: Mapping[str, Tensor], family: str) -> None:
+    """Raises ValueError where final norm or LayerScale are missing, which the features of this family need."""
+    blocks = {match[0] for name in tensors if (match := re.match(r"blocks\.\d+", name))}
+    wanted = {"norm.weight", "norm.bias"} | {f"{block}.{scale}.gamma" for block in blocks for scale in ("ls1", "ls2")}
+    if missing := sorted(wanted - set(tensors)):
+        raise ValueError(f"these weights lack {missing[:4]}: the features of {family} need LayerScale and a final norm")
 
 
 def square_grid(entries: int, name: str) -> tuple[int, int]:

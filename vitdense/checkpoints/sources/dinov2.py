@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
-from .base import ConvertedWeights, Source, add_cls_position, has, rename, require_norm, table_grid
+from .base import ConvertedWeights, Source, add_cls_position, has, rename, require_features, table_grid
 from .naming import ORIGINAL, TRANSFORMERS, TRANSFORMERS_HEADS, is_original, is_transformers, join_mlp
 
 OFFSET = 0.1
@@ -39,7 +39,7 @@ def convert(state: Mapping[str, Tensor]) -> ConvertedWeights:
     anchor = "patch_embed.proj.weight" if original else "embeddings.patch_embeddings.projection.weight"
     tensors, unused = rename(state, anchor, _RULES + ORIGINAL if original else TRANSFORMERS, _IGNORED)
     tensors = add_cls_position(join_mlp(tensors))
-    require_norm(tensors, "DINOv2")
+    require_features(tensors, "DINOv2")
     registers = "register_tokens" in tensors
     return ConvertedWeights(
         tensors,

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from .base import HEADS, ConvertedWeights, Source, has, rename, require_norm
+from .base import HEADS, ConvertedWeights, Source, has, rename, require_features
 from .naming import ORIGINAL, TRANSFORMERS, TRANSFORMERS_HEADS, is_original, is_transformers, join_mlp
 
 ROTARY_BASE = 100.0
@@ -55,7 +55,7 @@ def convert(state: Mapping[str, Tensor]) -> ConvertedWeights:
     rules = _RULES + ORIGINAL if original else TRANSFORMERS
     tensors, unused = rename(state, anchor, rules, _IGNORED, no_key_bias=True)
     tensors = join_mlp(tensors)
-    require_norm(tensors, "DINOv3")
+    require_features(tensors, "DINOv3")
     if original and not masks:
         for name in [name for name in tensors if re.fullmatch(r"blocks\.\d+\.attn\.qkv\.bias", name)]:
             width = len(tensors[name]) // 3
