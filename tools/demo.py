@@ -92,7 +92,7 @@ def summary_table(summary: dict[str, Any], receipt: Path | None) -> Table:
     for column, justify in (("", "left"), ("FP32", "right"), ("INT8", "right"), ("", "left")):
         table.add_column(column, justify=justify)  # type: ignore[arg-type]
     table.add_row("file, MB", f"{sizes[0] / 1e6:.1f}", f"{sizes[1] / 1e6:.1f}", f"{sizes[0] / sizes[1]:.2f}x smaller")
-    speedup = f"{summary['latency']['speedup']:.2f}x faster, in turn"
+    speedup = f"{summary['latency']['speedup']:.2f} times as fast, in turn"
     table.add_row("latency p50, ms", f"{fp32['p50_ms']:.0f}", f"{int8['p50_ms']:.0f}", speedup)
     table.add_row("equal pixels", "", f"{summary['equal_pixels']:.2%}", f"on these {len(summary['photos'])} photos")
     accuracy = summary["accuracy_of_receipt"]
