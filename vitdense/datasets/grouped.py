@@ -6,15 +6,12 @@ import json
 from pathlib import Path
 from typing import Any
 
-from mmseg.datasets import BaseSegDataset
-
 from ..registry import DATASETS
-
-_IGNORED = 255
+from .label_map import IGNORED, LabelMapDataset
 
 
 @DATASETS.register_module()
-class GroupedMaskDataset(BaseSegDataset):
+class GroupedMaskDataset(LabelMapDataset):
     """MMSegmentation's folder data set, with a JSON file that groups raw mask ids into classes.
 
     The file holds ``{"classes": [name, ...], "category_to_class": {"raw id": name, ...}}``. Raw ids that it does not
@@ -39,14 +36,7 @@ class GroupedMaskDataset(BaseSegDataset):
         declared = (metainfo or {}).get("classes", classes)
         if tuple(declared) != classes:
             raise ValueError(f"{grouping_file} has the classes {classes}, metainfo of the config {tuple(declared)}")
-        lazy_init = kwargs.pop("lazy_init", False)
-        super().__init__(
-            data_root=data_root, metainfo={**(metainfo or {}), "classes": classes}, lazy_init=True, **kwargs
-        )
-        self.label_map = label_map
-        self._metainfo["label_map"] = label_map
-        if not lazy_init:
-            self.full_init()
+        super().__init__(label_map, data_root=data_root, metainfo={**(metainfo or {}), "classes": classes}, **kwargs)
 
 
 def read_grouping(path: Path) -> tuple[tuple[str, ...], dict[int, int]]:
@@ -65,4 +55,4 @@ def read_grouping(path: Path) -> tuple[tuple[str, ...], dict[int, int]]:
         raise ValueError(
             f"{path}: {error!r}; expected {{'classes': [names], 'category_to_class': {{'raw id': name}}}}"
         ) from None
-    return classes, {raw: indices.get(raw, _IGNORED) for raw in range(256)}
+    return classes, {raw: indices.get(raw, IGNORED) for raw in range(256)}

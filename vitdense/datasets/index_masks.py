@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from mmseg.datasets import BaseSegDataset
-
 from ..registry import DATASETS
-
-_IGNORED = 255
+from .label_map import IGNORED, LabelMapDataset
 
 
 @DATASETS.register_module()
-class IndexMaskDataset(BaseSegDataset):
+class IndexMaskDataset(LabelMapDataset):
     """MMSegmentation's folder data set for masks of class indices, with further ids that are ignored.
 
     Args:
@@ -32,9 +29,5 @@ class IndexMaskDataset(BaseSegDataset):
         count = len(metainfo.get("classes", ()))
         if wrong := [i for i in ignored_ids if not count <= i <= 255]:
             raise ValueError(f"ignored_ids={wrong} must lie in {count}..255, behind the ids of the {count} classes")
-        lazy_init = kwargs.pop("lazy_init", False)
-        super().__init__(data_root=data_root, metainfo=metainfo, lazy_init=True, **kwargs)
-        self.label_map = {i: _IGNORED if i in ignored_ids else i for i in range(256)}
-        self._metainfo["label_map"] = self.label_map
-        if not lazy_init:
-            self.full_init()
+        label_map = {i: IGNORED if i in ignored_ids else i for i in range(256)}
+        super().__init__(label_map, data_root=data_root, metainfo=metainfo, **kwargs)
