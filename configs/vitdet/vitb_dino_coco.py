@@ -5,23 +5,11 @@
 MAE's weights as for configs/vitdet_coco.py, four levels of stride 8 to 64. Score: not measured.
 """
 
-_base_ = "mmdet::dino/dino-4scale_r50_8xb2-12e_coco.py"
+_base_ = ["mmdet::dino/dino-4scale_r50_8xb2-12e_coco.py", "../_base_/models/vitb_mae_parts.py"]
 custom_imports = dict(imports=["vitdense"], allow_failed_imports=False)
 
 model = dict(
-    backbone=dict(
-        _delete_=True,
-        type="vitdense.ViT",
-        arch="base",
-        window_size=14,
-        global_attn_indexes=(2, 5, 8, 11),
-        drop_path_rate=0.1,
-        init_cfg=dict(
-            type="vitdense.Pretrained",
-            checkpoint="{{$VITDENSE_DATA:data}}/checkpoints/mae_pretrain_vit_base.pth",
-            source="mae",
-        ),
-    ),
+    backbone={{_base_.vitb_backbone}},
     neck=dict(
         _delete_=True,
         type="vitdense.SimpleFeaturePyramid",
