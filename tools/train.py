@@ -1,6 +1,7 @@
 """Train a detector (MMDetection) or a segmenter (MMSegmentation) from a config.
 
-python tools/train.py configs/vitdet_coco.py [--work-dir DIR] [--resume [CHECKPOINT]] [--cfg-options key=value ...]
+python tools/train.py configs/vitdet_coco.py [--work-dir DIR] [--finetune {linear,head,lora,full}]
+    [--resume [CHECKPOINT]] [--cfg-options key=value ...]
 """
 
 import argparse
@@ -12,6 +13,7 @@ from deploy.cli import run_cli
 from vitdense.checkpoints import use_safe_loader
 from vitdense.config import default_work_dir, load_config
 from vitdense.datasets import check_dataset_files
+from vitdense.engine.finetune import FINETUNE, apply_finetune
 from vitdense.engine.runner import build_runner, enable_amp, enable_auto_scale_lr, run_built, set_resume
 
 
@@ -27,6 +29,12 @@ def parse_args() -> argparse.Namespace:
         const="auto",
         metavar="CHECKPOINT",
         help="go on from this checkpoint, or from the latest in the work dir when none is given",
+    )
+    parser.add_argument(
+        "--finetune",
+        choices=FINETUNE,
+        help="how much of the backbone trains: linear probe, head only, LoRA, or all with layer-wise decay "
+        "(default: as the config says)",
     )
     parser.add_argument("--cfg-options", nargs="+", action=DictAction, help="override the config: key=value ...")
     parser.add_argument("--launcher", choices=["none", "pytorch", "slurm", "mpi"], default="none")
@@ -45,6 +53,8 @@ def main() -> None:
         enable_amp(cfg)
     if args.auto_scale_lr:
         enable_auto_scale_lr(cfg)
+    if args.finetune:
+        apply_finetune(cfg, args.finetune)
     set_resume(cfg, args.resume)
     check_dataset_files(cfg, ("train", "val"))
     runner = build_runner(cfg)

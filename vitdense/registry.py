@@ -6,6 +6,7 @@ both code bases look a foreign scope up from the common root.
 """
 
 from mmengine.registry import DATASETS as MMENGINE_DATASETS
+from mmengine.registry import HOOKS as MMENGINE_HOOKS
 from mmengine.registry import METRICS as MMENGINE_METRICS
 from mmengine.registry import MODELS as MMENGINE_MODELS
 from mmengine.registry import OPTIM_WRAPPER_CONSTRUCTORS as MMENGINE_OPTIM_WRAPPER_CONSTRUCTORS
@@ -21,6 +22,7 @@ DATASETS = Registry(
     scope="vitdense",
     locations=["vitdense.datasets.grouped", "vitdense.datasets.index_masks"],
 )
+HOOKS = Registry("hook", parent=MMENGINE_HOOKS, scope="vitdense")
 METRICS = Registry("metric", parent=MMENGINE_METRICS, scope="vitdense", locations=["vitdense.evaluation.lvis"])
 WEIGHT_INITIALIZERS = Registry("weight initializer", parent=MMENGINE_WEIGHT_INITIALIZERS, scope="vitdense")
 OPTIM_WRAPPER_CONSTRUCTORS = Registry(

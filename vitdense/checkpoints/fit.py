@@ -16,8 +16,13 @@ from .sources import ConvertedWeights
 from .sources.base import square_grid
 
 # What is added to a pre-trained ViT for fine-tuning, starting so that nothing changes at first: tables and last norm at
-# zero, LayerScale at one.
-_ADDED = (r"blocks\.\d+\.attn\.rel_pos\..*", r"blocks\.\d+\.residual\..*", r"blocks\.\d+\.ls[12]\.gamma")
+# zero, LayerScale at one, LoRA's products at zero.
+_ADDED = (
+    r"blocks\.\d+\.attn\.rel_pos\..*",
+    r"blocks\.\d+\.residual\..*",
+    r"blocks\.\d+\.ls[12]\.gamma",
+    r"blocks\.\d+\..*\.lora_[ab]",
+)
 
 
 def fit(model: ViT, converted: ConvertedWeights, report: ImportReport) -> dict[str, Tensor]:

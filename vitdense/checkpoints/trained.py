@@ -96,10 +96,11 @@ def save_delta(model: nn.Module, path: str | Path, base: str, classes: Sequence[
     trained = {name: value.detach().clone() for name, value in model.state_dict().items()}
     try:
         report = load_pretrained(model.get_submodule("backbone"), base)  # type: ignore[arg-type]
+        added = {_BACKBONE + name for name in report.initialised}  # not in the base: they kept their trained values
         same = sorted(
             name
             for name, value in model.state_dict().items()
-            if name.startswith(_BACKBONE) and torch.equal(value, trained[name])
+            if name.startswith(_BACKBONE) and name not in added and torch.equal(value, trained[name])
         )
     finally:
         model.load_state_dict(trained)
@@ -177,6 +178,8 @@ def _check_fit(model: nn.Module, tensors: Mapping[str, Tensor], path: Path) -> N
     hint = ""
     if any("conv_seg" in line or "fc_cls" in line or "gfl_cls" in line for line in shapes):
         hint = " The number of classes differs: set num_classes and the data set's classes to those of the weights."
+    if any(name.endswith(".lora_a") for name in missing + unused):
+        hint = " One of the two has LoRA, the other not: give the config that the training wrote to its work dir."
     parts = [
         f"{title} ({len(names)}): {', '.join(names[:8])}{', ...' if len(names) > 8 else ''}"
         for title, names in (("missing", missing), ("unused", unused), ("other shape", shapes), ("other type", kinds))

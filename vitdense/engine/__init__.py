@@ -1,5 +1,6 @@
 """What plugs into MMEngine's training loop."""
 
+from .feature_cache import FeatureCacheHook
 from .layer_decay import ViTLayerDecayOptimizerConstructor
 
-__all__ = ["ViTLayerDecayOptimizerConstructor"]
+__all__ = ["FeatureCacheHook", "ViTLayerDecayOptimizerConstructor"]

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from ..models import TokenLayout, ViT
 from ..models.attention import Attention
+from ..models.lora import merge_lora
 from ..models.position import PositionEmbedding, SeparateEmbedding, SinCosEmbedding
 from ..models.relative import DecomposedRelativePosition, RelativePositionBias, one_hot_places
 from ..models.rotary import RotaryEmbedding, Rotation
@@ -180,6 +181,7 @@ def lower(model: nn.Module, shape: tuple[int, int]) -> nn.Module:
     if model.training:
         raise ValueError("lower() needs a model in evaluation mode: call model.eval() first")
     model = copy.deepcopy(model).cpu().requires_grad_(False)
+    merge_lora(model)
     for vit in [module for module in model.modules() if isinstance(module, ViT)]:
         height, width = (-(-side // vit.patch_size) for side in shape)
         layout = vit.layout((height, width))

@@ -13,7 +13,9 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from ..registry import MODELS
-from .blocks import MLPS, Block
+from .blocks import MLPS, Block, Mlp
+from .feature_cache import FeatureCache
+from .lora import add_lora
 from .position import PositionEmbedding, SeparateEmbedding, SinCosEmbedding
 from .relative import DecomposedRelativePosition, RelativePositionBias
 from .rotary import RotaryEmbedding
@@ -40,13 +42,15 @@ class PatchEmbed(nn.Module):
 
         The image is zero-padded at the bottom and right to whole patches: gh = ceil(H / patch), gw = ceil(W / patch).
         """
-        height, width = (int(side) for side in image.shape[-2:])
-        pad_h, pad_w = -height % self.patch_size, -width % self.patch_size
+        pad_h, pad_w = (-int(side) % self.patch_size for side in image.shape[-2:])
         if pad_h or pad_w:
             image = F.pad(image, (0, pad_w, 0, pad_h))
-        patches = self.proj(image)
-        grid = ((height + pad_h) // self.patch_size, (width + pad_w) // self.patch_size)
-        return patches.flatten(2).transpose(1, 2), grid
+        return self.proj(image).flatten(2).transpose(1, 2), self.grid(image.shape)
+
+    def grid(self, shape: Sequence[int]) -> tuple[int, int]:
+        """Patches (gh, gw) of an image of this shape (..., H, W)."""
+        height, width = (-(-int(side) // self.patch_size) for side in shape[-2:])
+        return height, width
 
 
 @MODELS.register_module()
@@ -89,6 +93,9 @@ class ViT(BaseModule):
         norm_eps: Epsilon of every LayerNorm. Defaults to 1e-6.
         frozen_stages: -1 freezes nothing, 0 the patch and position embedding and extra tokens, n >= 1 the first n
             blocks too; with n equal to the depth the final norm as well. Defaults to -1.
+        lora: Low-rank adaptation of the blocks behind ``frozen_stages``: ``dict(rank=8)``, optionally with ``alpha``
+            (16) and ``layers`` (the linear layers of attention and MLP). Everything else in the ViT is frozen then.
+            Defaults to None.
         with_cp: Whether activations are recomputed in the backward pass to save memory. Defaults to False.
         init_cfg: MMEngine's initialisation config; ``dict(type='vitdense.Pretrained', checkpoint=...)`` imports
             pre-trained weights.
@@ -124,6 +131,7 @@ class ViT(BaseModule):
         final_norm: bool = False,
         norm_eps: float = 1e-6,
         frozen_stages: int = -1,
+        lora: Mapping[str, Any] | None = None,
         with_cp: bool = False,
         init_cfg: dict[str, Any] | list[dict[str, Any]] | None = None,
     ) -> None:
@@ -155,6 +163,7 @@ class ViT(BaseModule):
         self.num_prefix = int(with_cls_token) + num_register_tokens
         self.frozen_stages = frozen_stages
         self.with_cp = with_cp
+        self.feature_cache: FeatureCache | None = None  # set for a training by vitdense.FeatureCacheHook
 
         self.patch_embed = PatchEmbed(in_channels, dims, patch_size)
         table = dict(interpolate_offset=interpolate_offset, interpolate_antialias=interpolate_antialias)
@@ -181,6 +190,9 @@ class ViT(BaseModule):
             for i in range(depth)
         )
         self.norm = nn.LayerNorm(dims, eps=norm_eps) if final_norm else nn.Identity()
+        self.has_lora = lora is not None
+        if lora is not None:
+            self._add_lora(lora)
         self._init_parameters()
         self._freeze()
 
@@ -217,6 +229,16 @@ class ViT(BaseModule):
         if decomposed:
             return DecomposedRelativePosition(size, self.arch.embed_dims // self.arch.num_heads)
         return RelativePositionBias(size, self.arch.num_heads, with_cls_token=with_cls_token)
+
+    def _add_lora(self, options: Mapping[str, Any]) -> None:
+        layers = ("qkv", "proj", "fc1", "fc2") if isinstance(self.blocks[0].mlp, Mlp) else ("qkv", "proj", "w12", "w3")
+        settings = {"alpha": 16.0, "layers": layers, **options}
+        if set(settings) != {"rank", "alpha", "layers"}:
+            raise ValueError(f"lora={dict(options)}; expected dict(rank=8), optionally with alpha and layers")
+        if self.frozen_stages == self.arch.depth:
+            raise ValueError(f"lora adapts blocks that are not frozen, but frozen_stages={self.frozen_stages} is all")
+        for block in self.blocks[max(self.frozen_stages, 0) :]:
+            add_lora(block, **settings)
 
     def _init_parameters(self) -> None:
         """Truncated normal of 0.02 for linear layers and tokens, as ViT and ViTDet do."""
@@ -268,6 +290,9 @@ class ViT(BaseModule):
         for token in (self.cls_token, self.register_tokens):
             if token is not None and self.frozen_stages >= 0:
                 token.requires_grad = False
+        if self.has_lora:
+            for name, parameter in self.named_parameters():
+                parameter.requires_grad = parameter.requires_grad and name.endswith((".lora_a", ".lora_b"))
 
     def train(self, mode: bool = True) -> ViT:
         """Like ``nn.Module.train``, but frozen parts stay in evaluation mode (no stochastic depth in them)."""
@@ -300,19 +325,35 @@ class ViT(BaseModule):
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         """Maps images (B, 3, H, W) to one (B, C, ceil(H / patch), ceil(W / patch)) per entry of ``out_indices``."""
-        tokens, layout = self.embed(x)
+        end = max(self.out_indices) + 1
+        frozen = min(self.frozen_stages, end)
+        if self.feature_cache is None or frozen < 1:
+            tokens, layout = self.embed(x)
+            outputs = self._run_blocks(tokens, layout, range(end), set(self.out_indices))
+        else:
+            layout = self.layout(self.patch_embed.grid(x.shape))
+            needed = {i for i in self.out_indices if i < frozen} | {frozen - 1}
+            outputs = self.feature_cache(x, lambda images: self._run_frozen(images, frozen, needed))
+            outputs |= self._run_blocks(outputs[frozen - 1], layout, range(frozen, end), set(self.out_indices))
+        return tuple(self.to_map(outputs[i], layout) for i in self.out_indices)
+
+    def _run_frozen(self, images: Tensor, frozen: int, needed: set[int]) -> dict[int, Tensor]:
+        with torch.no_grad():
+            tokens, layout = self.embed(images)
+            return self._run_blocks(tokens, layout, range(frozen), needed)
+
+    def _run_blocks(self, tokens: Tensor, layout: TokenLayout, blocks: range, needed: set[int]) -> dict[int, Tensor]:
+        """Tokens after each block of ``needed``."""
         rotations = None if self.rotary is None else self.rotary(layout)
-        maps: dict[int, Tensor] = {}
-        for i, block in enumerate(self.blocks):
+        outputs: dict[int, Tensor] = {}
+        for i in blocks:
             if self.with_cp and self.training and i >= self.frozen_stages:
-                tokens = checkpoint(block, tokens, layout, rotations, use_reentrant=False)
+                tokens = checkpoint(self.blocks[i], tokens, layout, rotations, use_reentrant=False)
             else:
-                tokens = block(tokens, layout, rotations)
-            if i in self.out_indices:
-                maps[i] = self.to_map(tokens, layout)
-            if len(maps) == len(set(self.out_indices)):
-                break
-        return tuple(maps[i] for i in self.out_indices)
+                tokens = self.blocks[i](tokens, layout, rotations)
+            if i in needed:
+                outputs[i] = tokens
+        return outputs
 
 
 def _resolve_index(index: int, depth: int, name: str) -> int:
