@@ -6,6 +6,7 @@ both code bases look a foreign scope up from the common root.
 """
 
 from mmengine.registry import DATASETS as MMENGINE_DATASETS
+from mmengine.registry import FUNCTIONS as MMENGINE_FUNCTIONS
 from mmengine.registry import HOOKS as MMENGINE_HOOKS
 from mmengine.registry import METRICS as MMENGINE_METRICS
 from mmengine.registry import MODELS as MMENGINE_MODELS
@@ -22,8 +23,14 @@ DATASETS = Registry(
     scope="vitdense",
     locations=["vitdense.datasets.grouped", "vitdense.datasets.index_masks"],
 )
+FUNCTIONS = Registry("function", parent=MMENGINE_FUNCTIONS, scope="vitdense")
 HOOKS = Registry("hook", parent=MMENGINE_HOOKS, scope="vitdense")
-METRICS = Registry("metric", parent=MMENGINE_METRICS, scope="vitdense", locations=["vitdense.evaluation.lvis"])
+METRICS = Registry(
+    "metric",
+    parent=MMENGINE_METRICS,
+    scope="vitdense",
+    locations=["vitdense.evaluation.lvis", "vitdense.evaluation.operating_point"],
+)
 WEIGHT_INITIALIZERS = Registry("weight initializer", parent=MMENGINE_WEIGHT_INITIALIZERS, scope="vitdense")
 OPTIM_WRAPPER_CONSTRUCTORS = Registry(
     "optimizer wrapper constructor", parent=MMENGINE_OPTIM_WRAPPER_CONSTRUCTORS, scope="vitdense"

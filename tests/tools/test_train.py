@@ -184,27 +184,3 @@ def test_test_refuses_a_checkpoint_of_another_model(refused, small_segmenter, tm
     )
     message = refused("tools/test.py", small_segmenter.config, tmp_path / "absent.pth", "--work-dir", tmp_path)
     assert "absent.pth does not exist" in message
-
-
-@pytest.mark.slow
-def test_two_processes_on_the_cpu(small_segmenter, run_tool, tmp_path):
-    result = run_tool(
-        "-m",
-        "torch.distributed.run",
-        "--nproc_per_node=2",
-        "--master_port=29533",
-        "tools/train.py",
-        small_segmenter.config,
-        "--launcher",
-        "pytorch",
-        "--work-dir",
-        tmp_path,
-        "--cfg-options",
-        "train_cfg.max_iters=4",
-        "train_cfg.val_interval=4",
-        "default_hooks.logger.interval=2",
-        environment={"OMP_NUM_THREADS": "1"},
-    )
-    assert result.returncode == 0, (result.stdout + result.stderr)[-3000:]
-    assert "Distributed training: True" in result.stdout + result.stderr
-    assert "GPU number: 2" in result.stdout + result.stderr

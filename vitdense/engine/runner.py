@@ -9,15 +9,16 @@ from typing import TypeVar
 import torch
 from mmengine.config import Config
 from mmengine.device import get_device
-from mmengine.dist import is_distributed
 from mmengine.evaluator import DumpResults
 from mmengine.hooks import Hook
 from mmengine.model import revert_sync_batchnorm
 from mmengine.registry import RUNNERS
 from mmengine.runner import Runner
+from torch import nn
 
 from ..checkpoints import read_checkpoint
 from ..errors import CONFIG_MISTAKES
+from .distributed import prepare_processes
 from .strides import check_strides
 
 _Result = TypeVar("_Result")
@@ -68,26 +69,18 @@ def set_resume(cfg: Config, resume: str | None) -> None:
 
 
 def build_runner(cfg: Config) -> Runner:
-    """Builds the Runner; ``cfg.launcher`` other than 'none' works without a GPU too.
-
-    MMEngine's ``init_dist`` calls torch.cuda.set_device whatever the backend, so on a machine without CUDA the process
-    group is made here, with gloo, before the Runner looks for one.
+    """Builds the Runner; the launcher 'pytorch' works without a GPU too (:func:`.distributed.prepare_processes`).
 
     Raises:
         ValueError: The config names a type or an argument that does not exist, or its heads have other strides than
             the maps.
     """
     check_strides(cfg)
-    if cfg.launcher == "pytorch" and not torch.cuda.is_available() and not is_distributed():
-        os.environ.setdefault("LOCAL_RANK", "0")
-        torch.distributed.init_process_group(backend="gloo")
-        # MMEngine fills in the local rank as the GPU's number unless device_ids is said to be None.
-        wrapper = dict(type="MMDistributedDataParallel", device_ids=None, broadcast_buffers=False)
-        wrapper["find_unused_parameters"] = cfg.get("find_unused_parameters", False)
-        cfg.setdefault("model_wrapper_cfg", wrapper)
+    prepare_processes(cfg)
     try:
         runner = RUNNERS.build(cfg) if "runner_type" in cfg else Runner.from_cfg(cfg)
-        if not torch.cuda.is_available():  # many configs of MMSegmentation have SyncBN, which needs a GPU
+        if not torch.cuda.is_available() and isinstance(runner.model, nn.Module):
+            # Many configs of MMSegmentation have SyncBN, which needs a GPU. FlexibleRunner builds its model later.
             runner.model = revert_sync_batchnorm(runner.model)
         return runner
     except CONFIG_MISTAKES as error:  # an unknown type or an argument out of range; MMEngine names it

@@ -1,0 +1,16 @@
+"""The edge RTMDet-Ins with trained heads on a frozen DINOv2 ViT-S, on 156 images of COCO.
+
+    python tools/train.py configs/edge/vits_rtmdet-ins_coco-mini.py
+
+A model with real detections for tests of export, quantization and runtimes: it is scored on the images it was trained
+on and claims no accuracy. Score: not measured yet.
+"""
+
+_base_ = [
+    "../_base_/det_runtime.py",
+    "../_base_/datasets/coco_mini_512.py",
+    "../_base_/models/edge_rtmdet-ins.py",
+    "../_base_/schedules/frozen_40e.py",
+]
+model = dict(backbone=dict(frozen_stages=12, drop_path_rate=0.0))
+default_hooks = dict(logger=dict(interval=13), checkpoint=dict(interval=10))
