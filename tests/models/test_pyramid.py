@@ -49,6 +49,18 @@ def test_takes_the_map_it_is_told():
     assert torch.equal(neck(maps)[0], neck((maps[0],))[0])
 
 
+def test_several_maps_are_concatenated_and_projected():
+    neck = SimpleFeaturePyramid([48, 64], 32, scales=(1,), num_outs=1, in_index=[0, 2])
+    maps = (torch.randn(2, 48, 5, 7), torch.randn(2, 99, 5, 7), torch.randn(2, 64, 5, 7))
+    (out,) = neck(maps)
+    projection, norm = neck.fuse
+    joined = torch.cat([maps[0], maps[2]], dim=1)
+    explicit = torch.einsum("oc,bchw->bohw", projection.weight[:, :, 0, 0], joined)
+    assert torch.allclose(out, neck.levels[0](norm(explicit)), atol=1e-5)
+    with pytest.raises(ValueError, match="must name as many maps"):
+        SimpleFeaturePyramid([48, 64], 32, in_index=[0])
+
+
 def test_channel_layer_norm_is_layer_norm_over_channels():
     norm = LayerNorm2d(6)
     with torch.no_grad():
