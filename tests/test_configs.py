@@ -22,8 +22,9 @@ def test_config_loads_builds_and_explains_itself(path):
     assert f"python tools/train.py {path.relative_to(ROOT)}" in text
     cfg = load_config(path)
     model = build_shapes(cfg)
-    assert isinstance(model.backbone, ViT)
-    assert {len(dataset_metainfo(cfg)["classes"])} == class_counts(cfg.model)
+    assert isinstance(model.backbone, ViT) or "comparison" in path.parts
+    classes = dataset_metainfo(cfg).get("classes")  # none where a teacher is all there is
+    assert ({len(classes)} if classes else set()) == class_counts(cfg.model)
 
 
 def class_counts(config):

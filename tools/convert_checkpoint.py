@@ -6,7 +6,8 @@ python tools/convert_checkpoint.py SRC DST --config CONFIG
 Without a config SRC is a pre-trained ViT; DST gets it under this project's names, and the backbone that fits it is
 printed as an entry for a config. With the config of a detector or segmenter: SRC .safetensors (a delta) or .pkl
 (detectron2) -> DST .pth, a full checkpoint, as MMDetection and MMSegmentation (and their inferencers) load it; SRC .pth
--> DST .safetensors, only what training changed, in FP16, against the pre-trained weights of the config's init_cfg.
+-> DST .safetensors in FP16: only what training changed against the pre-trained weights of the config's init_cfg, or the
+whole model where the config names none.
 """
 
 import argparse
@@ -30,6 +31,7 @@ from vitdense.checkpoints import (
     Trained,
     load_trained,
     save_delta,
+    save_whole,
     use_safe_loader,
 )
 from vitdense.checkpoints.from_checkpoint import fitting_options
@@ -94,7 +96,12 @@ def main() -> None:
         _save_full(model, cfg, args.dst)
         print(f"Full checkpoint written to {args.dst}")
         return
-    counts = save_delta(model, args.dst, _base_of(cfg), declared)
+    base = _base_of(cfg)
+    if base is None:
+        number = save_whole(model, args.dst, declared)
+        print(f"Whole model written to {args.dst}: {number} tensors, {args.dst.stat().st_size / 1e6:.2f} MB")
+        return
+    counts = save_delta(model, args.dst, base, declared)
     size = args.dst.stat().st_size / 1e6
     print(
         f"Delta written to {args.dst}: {counts['changed']} tensors, {size:.1f} MB; {counts['from_base']} from the base"
@@ -185,13 +192,12 @@ def _save_full(model: nn.Module, cfg: Config, path: Path) -> None:
         torch.save({"meta": {"dataset_meta": dataset_metainfo(cfg)}, "state_dict": model.state_dict()}, temporary)
 
 
-def _base_of(cfg: Config) -> str:
+def _base_of(cfg: Config) -> str | None:
+    """The pre-trained weights that the config's backbone starts from."""
     entry = cfg.model.get("backbone", {}).get("init_cfg") or {}
     if isinstance(entry, list):
         entry = next((item for item in entry if item.get("type") == "vitdense.Pretrained"), {})
-    if entry.get("type") != "vitdense.Pretrained":
-        raise ValueError("a delta needs a base: the config's backbone has no init_cfg of type 'vitdense.Pretrained'")
-    return str(entry["checkpoint"])
+    return str(entry["checkpoint"]) if entry.get("type") == "vitdense.Pretrained" else None
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from deploy.cli import run_cli
 from deploy.files import atomic_write
 from vitdense.analysis import part_costs
 from vitdense.config import load_config
+from vitdense.datasets import leaf_datasets
 from vitdense.engine.build import build_shapes
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -25,13 +26,16 @@ or measured here, and by which command, stands in each config's docstring; nothi
 Costs are for one image of the given size in pixels: GFLOPs of products and convolutions (a multiplication and an
 addition are two) of the backbone and, after the plus, of all behind it; parameters in millions. Where the test pipeline
 only bounds the size, the largest is counted. Two-stage heads are counted for all their proposals and 100 masks; the
-transformer of a DETR is not counted.
+transformer of a DETR and the teacher of a distillation are not counted.
 """
 GROUPS = {
     "vitdet_coco.py": "ViTDet",
     "vitdet": "Detection and instance segmentation",
     "vitseg": "Semantic segmentation",
     "edge": "Edge devices",
+    "distill": "Distillation",
+    "comparison": "Other backbones, for comparison",
+    "fixtures": "Small models for tests",
     "quickstart": "Quick start",
 }
 
@@ -94,13 +98,15 @@ def score_of(docstring: str) -> str:
 
 def input_shape(cfg: Config) -> tuple[int, int]:
     """Height and width of a test image: the padded square of a detector, else what the test pipeline resizes to."""
+    if "test_dataloader" not in cfg:
+        return tuple(cfg.crop_size)  # a distillation
     divisor = cfg.model.get("data_preprocessor", {}).get("pad_size_divisor", 1)
     if divisor > 100:
         return divisor, divisor
     crop = cfg.model.get("test_cfg", {}).get("crop_size")
     if crop is not None:
         return tuple(crop)
-    dataset = cfg.test_dataloader.dataset
+    _, dataset = next(leaf_datasets(cfg.test_dataloader.dataset, ""))
     resize = next(step for step in dataset.pipeline if step.type in ("Resize", "FixScaleResize"))
     width, height = resize.scale
     return height, width

@@ -4,10 +4,11 @@ import json
 
 import pytest
 import torch
+from mmengine.runner import load_checkpoint
 from safetensors.torch import save_file
 from torch import nn
 
-from vitdense.checkpoints import load_trained, read_checkpoint, save_delta, use_safe_loader
+from vitdense.checkpoints import load_trained, read_checkpoint, save_delta, save_whole, use_safe_loader
 from vitdense.checkpoints.loader import read_metadata
 from vitdense.models import ViT
 
@@ -113,3 +114,17 @@ def test_mmengine_refuses_a_delta(trained):
             CheckpointLoader.load_checkpoint(str(trained[1]), "cpu", logger=None)
     finally:
         CheckpointLoader._schemes = schemes
+
+
+def test_a_whole_model_in_half_precision_comes_back_with_its_classes(trained, tmp_path):
+    model = trained[0]
+    assert save_whole(model, tmp_path / "whole.safetensors", ("a", "b", "c")) == len(model.state_dict())
+    found = Segmenter()
+    assert load_trained(found, tmp_path / "whole.safetensors").classes == ("a", "b", "c")
+    for name, value in model.state_dict().items():
+        wanted = value if name in ("bn.running_mean", "bn.running_var", "bn.num_batches_tracked") else value.half()
+        assert torch.equal(found.state_dict()[name], wanted.to(value.dtype)), name
+    use_safe_loader()
+    other = Segmenter()
+    load_checkpoint(other, str(tmp_path / "whole.safetensors"), strict=True)  # as MMEngine's load_from does
+    assert all(torch.equal(value, other.state_dict()[name]) for name, value in found.state_dict().items())

@@ -5,7 +5,7 @@ from .loader import read_checkpoint, state_dict_of, use_safe_loader
 from .pretrained import load_pretrained
 from .report import ImportReport
 from .resample import resample_patch_kernel
-from .trained import Trained, load_trained, save_delta
+from .trained import Trained, load_trained, save_delta, save_whole
 
 __all__ = [
     "ImportReport",
@@ -15,6 +15,7 @@ __all__ = [
     "read_checkpoint",
     "resample_patch_kernel",
     "save_delta",
+    "save_whole",
     "state_dict_of",
     "use_safe_loader",
     "vit_from_checkpoint",

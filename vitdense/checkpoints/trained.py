@@ -1,4 +1,4 @@
-"""Trained detectors and segmenters: full checkpoints, and small deltas on a pre-trained backbone.
+"""Trained detectors and segmenters: full checkpoints, small deltas on a pre-trained backbone, whole models in FP16.
 
 A delta is a safetensors file with the weights that training changed, in FP16, and in its metadata which pre-trained
 weights it belongs to. Under :func:`use_safe_loader` MMEngine refuses it, so it never loads by mistake without its base.
@@ -46,7 +46,7 @@ def load_trained(model: nn.Module, path: str | Path, *, trust_pickle: bool = Fal
 
     Args:
         model: Built from the config that the weights were trained with.
-        path: A checkpoint of tools/train.py, a delta, or a ViTDet detector of detectron2.
+        path: A checkpoint of tools/train.py, a delta, a whole model in FP16, or a ViTDet detector of detectron2.
         trust_pickle: See :func:`read_checkpoint`. Defaults to False.
 
     Raises:
@@ -60,6 +60,7 @@ def load_trained(model: nn.Module, path: str | Path, *, trust_pickle: bool = Fal
         metadata = read_metadata(path)
         if metadata.get("format") == DELTA_FORMAT:
             return _load_delta(model, checkpoint, metadata, path)
+        checkpoint = {"state_dict": checkpoint, "meta": {"dataset_meta": {"classes": _classes(metadata)}}}
     stored = state_dict_of(checkpoint)
     tensors = {name.removeprefix("module."): value for name, value in stored.items()}
     if len(tensors) < len(stored):
@@ -91,8 +92,6 @@ def save_delta(model: nn.Module, path: str | Path, base: str, classes: Sequence[
     Raises:
         ValueError: The backbone does not fit the base weights, or a weight is too large for FP16.
     """
-    from safetensors.torch import save_file
-
     trained = {name: value.detach().clone() for name, value in model.state_dict().items()}
     try:
         report = load_pretrained(model.get_submodule("backbone"), base)  # type: ignore[arg-type]
@@ -104,8 +103,6 @@ def save_delta(model: nn.Module, path: str | Path, base: str, classes: Sequence[
         )
     finally:
         model.load_state_dict(trained)
-    parameters = {name for name, _ in model.named_parameters()}
-    changed = {name: _stored(name, value, name in parameters) for name, value in trained.items() if name not in same}
     metadata = {
         "format": DELTA_FORMAT,
         "base": base,
@@ -113,9 +110,38 @@ def save_delta(model: nn.Module, path: str | Path, base: str, classes: Sequence[
         "classes": json.dumps(list(classes)),
         "from_base": json.dumps(same),
     }
+    return {"changed": _save_half(model, path, set(same), metadata), "from_base": len(same)}
+
+
+def save_whole(model: nn.Module, path: str | Path, classes: Sequence[str]) -> int:
+    """Writes every weight of a model that was trained from scratch, in FP16, statistics of norms in FP32.
+
+    Args:
+        model: The trained model.
+        path: The .safetensors file.
+        classes: Class names of the training data.
+
+    Returns:
+        The number of tensors.
+
+    Raises:
+        ValueError: A weight is too large for FP16.
+    """
+    return _save_half(model, path, set(), {"classes": json.dumps(list(classes))})
+
+
+def _save_half(model: nn.Module, path: str | Path, left_out: set[str], metadata: dict[str, str]) -> int:
+    from safetensors.torch import save_file
+
+    parameters = {name for name, _ in model.named_parameters()}
+    stored = {
+        name: _stored(name, value.detach(), name in parameters)
+        for name, value in model.state_dict().items()
+        if name not in left_out
+    }
     with atomic_write(path) as temporary:
-        save_file(changed, temporary, metadata=metadata)
-    return {"changed": len(changed), "from_base": len(same)}
+        save_file(stored, temporary, metadata=metadata)
+    return len(stored)
 
 
 def _stored(name: str, value: Tensor, is_parameter: bool) -> Tensor:
@@ -147,6 +173,13 @@ def _load_delta(model: nn.Module, tensors: Mapping[str, Tensor], metadata: Mappi
     complete |= {name: value for name, value in model.state_dict().items() if name in from_base}
     model.load_state_dict(complete, strict=True)
     return Trained(classes, base, base_sha256)
+
+
+def _classes(metadata: Mapping[str, str]) -> Any:
+    try:
+        return json.loads(metadata.get("classes", "null"))
+    except json.JSONDecodeError:
+        return None  # another project's entry of that name
 
 
 def _parse(metadata: Mapping[str, str], path: Path) -> tuple[str, str, tuple[str, ...], set[str]]:

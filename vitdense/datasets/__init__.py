@@ -4,6 +4,6 @@
 them (see registry.py).
 """
 
-from .checks import check_dataset_files
+from .checks import check_dataset_files, leaf_datasets
 
-__all__ = ["check_dataset_files"]
+__all__ = ["check_dataset_files", "leaf_datasets"]

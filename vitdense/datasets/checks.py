@@ -44,7 +44,7 @@ def check_dataset_files(cfg: Config, phases: Sequence[str]) -> None:
     """
     for phase in phases:
         loader, evaluator = cfg.get(f"{phase}_dataloader"), cfg.get(f"{phase}_evaluator")
-        entries = [] if loader is None else list(_datasets(loader["dataset"], f"{phase}_dataloader.dataset"))
+        entries = [] if loader is None else list(leaf_datasets(loader["dataset"], f"{phase}_dataloader.dataset"))
         for number, metric in enumerate(evaluator if isinstance(evaluator, list) else [evaluator] if evaluator else []):
             entries.append((f"{phase}_evaluator" + (f".{number}" if isinstance(evaluator, list) else ""), metric))
         for path, entry in entries:
@@ -53,13 +53,13 @@ def check_dataset_files(cfg: Config, phases: Sequence[str]) -> None:
                 raise ValueError(_message(path, entry, missing))
 
 
-def _datasets(entry: Any, path: str) -> Iterator[tuple[str, Any]]:
+def leaf_datasets(entry: Any, path: str) -> Iterator[tuple[str, Any]]:
     """Leaves of nested data sets (wrappers hold theirs under ``dataset`` or ``datasets``), with their config path."""
     if "dataset" in entry:
-        yield from _datasets(entry["dataset"], f"{path}.dataset")
+        yield from leaf_datasets(entry["dataset"], f"{path}.dataset")
     elif "datasets" in entry:
         for number, item in enumerate(entry["datasets"]):
-            yield from _datasets(item, f"{path}.datasets.{number}")
+            yield from leaf_datasets(item, f"{path}.datasets.{number}")
     else:
         yield path, entry
 

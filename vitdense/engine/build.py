@@ -9,7 +9,7 @@ from mmengine.config import Config
 from mmengine.registry import DATASETS, MODELS, init_default_scope
 from torch import nn
 
-from ..datasets import check_dataset_files
+from ..datasets import check_dataset_files, leaf_datasets
 from ..errors import CONFIG_MISTAKES
 from .strides import check_strides
 
@@ -60,9 +60,7 @@ def build_test_dataset(cfg: Config) -> Any:
 def dataset_metainfo(cfg: Config) -> dict[str, Any]:
     """Classes and palette of ``cfg.test_dataloader``, without touching its files."""
     init_default_scope(cfg.get("default_scope", "mmengine"))
-    dataset = cfg.get("test_dataloader", {}).get("dataset", {})
-    while "dataset" in dataset:
-        dataset = dataset["dataset"]
+    _, dataset = next(leaf_datasets(cfg.get("test_dataloader", {}).get("dataset", {}), ""))
     with DATASETS.switch_scope_and_registry(None) as registry:
         declared = getattr(registry.get(dataset["type"]), "METAINFO", {}) if "type" in dataset else {}
     return {**declared, **(dataset.get("metainfo") or {})}
