@@ -27,7 +27,10 @@ train_dataloader = dict(dataset=dict(pipeline=train_pipeline))
 val_dataloader = dict(dataset=dict(pipeline=test_pipeline))
 test_dataloader = val_dataloader
 
-model = dict(backbone=dict(frozen_stages=-1, drop_path_rate=0.1, init_cfg=None))
+model = dict(
+    backbone=dict(frozen_stages=-1, out_indices=(-1,), drop_path_rate=0.1, init_cfg=None),
+    neck=dict(in_channels=384, in_index=-1),
+)
 max_epochs = 12
 train_cfg = dict(max_epochs=max_epochs, val_interval=max_epochs)
 param_scheduler = [

@@ -7,7 +7,8 @@ train_pipeline = [
     dict(type="LoadImageFromFile"),
     dict(type="LoadAnnotations", with_bbox=True),
     dict(type="Resize", scale=(640, 480), keep_ratio=True),
-    dict(type="RandomFlip", prob=[0.33, 0.33], direction=["horizontal", "vertical"]),
+    # Cells have no up or down. Four variants of each image are few enough to keep the features of a frozen backbone.
+    dict(type="RandomFlip", prob=[0.25, 0.25, 0.25], direction=["horizontal", "vertical", "diagonal"]),
     dict(type="PackDetInputs"),
 ]
 test_pipeline = [
