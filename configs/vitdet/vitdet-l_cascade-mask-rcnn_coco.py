@@ -7,15 +7,6 @@ Score as published: box AP 57.6, mask AP 50.0. Not measured here. Weights
 model_final_1a9f28.pkl.
 """
 
-_base_ = ["vitdet-b_cascade-mask-rcnn_coco.py"]
+_base_ = ["vitdet-l_mask-rcnn_coco.py", "../_base_/models/vitdet_cascade.py"]
 
-model = dict(
-    backbone=dict(
-        arch="large",
-        global_attn_indexes=(5, 11, 17, 23),
-        drop_path_rate=0.4,
-        init_cfg=dict(checkpoint="{{$VITDENSE_DATA:data}}/checkpoints/mae_pretrain_vit_large.pth"),
-    ),
-    neck=dict(in_channels=1024),
-)
-optim_wrapper = dict(paramwise_cfg=dict(decay_rate=0.8))
+model = {{_base_.cascade_coco}}

@@ -6,15 +6,6 @@ Score as published: box AP 49.2, mask AP 44.5. Not measured here. Weights
 as for vitdet-l_mask-rcnn_coco.py; the published detector is detectron2's model_final_3e81c2.pkl.
 """
 
-_base_ = ["vitdet-b_cascade-mask-rcnn_lvis.py"]
+_base_ = ["vitdet-l_mask-rcnn_lvis.py", "../_base_/models/vitdet_cascade.py"]
 
-model = dict(
-    backbone=dict(
-        arch="large",
-        global_attn_indexes=(5, 11, 17, 23),
-        drop_path_rate=0.4,
-        init_cfg=dict(checkpoint="{{$VITDENSE_DATA:data}}/checkpoints/mae_pretrain_vit_large.pth"),
-    ),
-    neck=dict(in_channels=1024),
-)
-optim_wrapper = dict(paramwise_cfg=dict(decay_rate=0.8))
+model = {{_base_.cascade_lvis}}
