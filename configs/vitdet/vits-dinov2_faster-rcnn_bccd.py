@@ -10,7 +10,7 @@ _base_ = [
     "../_base_/det_runtime.py",
     "../_base_/datasets/bccd_detection.py",
     "../_base_/models/dinov2_small.py",
-    "../_base_/schedules/frozen_18e.py",
+    "../_base_/schedules/frozen_12e.py",
 ]
 
 model = dict(

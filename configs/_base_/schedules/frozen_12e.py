@@ -1,6 +1,6 @@
-# 18 epochs over a few hundred images on a frozen backbone, whose features are computed once; the weights that are kept
+# 12 epochs over a few hundred images on a frozen backbone, whose features are computed once; the weights that are kept
 # are a moving average.
-max_epochs = 18
+max_epochs = 12
 train_cfg = dict(type="EpochBasedTrainLoop", max_epochs=max_epochs, val_interval=max_epochs)
 val_cfg = dict(type="ValLoop")
 test_cfg = dict(type="TestLoop")
