@@ -1,5 +1,6 @@
 """What the tests share: where real data lie, how commands are run, a small trained segmenter."""
 
+import json
 import os
 import subprocess
 import sys
@@ -29,13 +30,35 @@ def exact_int8():
 
 
 @pytest.fixture(scope="session")
-def run_tool():
-    """Runs one of the project's commands as a user types it."""
+def tool_server():
+    """See tool_server.py; its answer is an exit code."""
+    command = [sys.executable, str(ROOT / "tests/tool_server.py")]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
+    server = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT, env=env)
+    yield server
+    server.stdin.close()
+    server.wait(timeout=60)
+    server.stdout.close()
 
-    def run(*arguments, environment=None, timeout=600):
+
+@pytest.fixture(scope="session")
+def run_tool(tool_server, tmp_path_factory):
+    """Runs one of the project's commands as a user types it; a tool, unless ``fresh``, in a fork of the tool server."""
+    folder = tmp_path_factory.mktemp("tools")
+
+    def run(*arguments, environment=None, timeout=600, fresh=False):
         env = {**os.environ, "VITDENSE_DATA": str(DATA), **(environment or {})}
-        line = [sys.executable, *map(str, arguments)]
-        return subprocess.run(line, cwd=ROOT, env=env, capture_output=True, text=True, timeout=timeout)
+        words = [str(argument) for argument in arguments]
+        if fresh or words[0].startswith("-"):
+            line = [sys.executable, *words]
+            return subprocess.run(line, cwd=ROOT, env=env, capture_output=True, text=True, timeout=timeout)
+        out, err = folder / "stdout", folder / "stderr"
+        request = dict(argv=words, cwd=str(ROOT), env=env, stdout=str(out), stderr=str(err), timeout=timeout)
+        tool_server.stdin.write(json.dumps(request) + "\n")
+        tool_server.stdin.flush()
+        code = int(tool_server.stdout.readline())
+        texts = (path.read_text(errors="backslashreplace") for path in (out, err))
+        return subprocess.CompletedProcess(words, code, *texts)
 
     return run
 

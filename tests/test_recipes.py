@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from mmengine.dataset import pseudo_collate
@@ -50,6 +51,7 @@ def shortened(path, depth):
         frozen_stages=-1,
         drop_path_rate=0.0,
         init_cfg=None,
+        lora=None,
     )
     torch.manual_seed(0)
     init_default_scope(cfg.default_scope)
@@ -89,6 +91,21 @@ def test_detector_takes_real_steps(path, data_root):
     batch = pseudo_collate([dataset[0], dataset[1]])
     for sample in batch["data_samples"]:  # a head of three classes takes the first three
         sample.gt_instances.labels %= class_count(cfg.model)
+    losses_of(model, batch, steps=1, lr=1e-4)
+
+
+def test_copy_paste_brings_objects_of_other_images(data_root):
+    cfg, model = shortened("vitdet/vits-dinov2_mask-rcnn_small-coco.py", depth=2)
+    pasting = DATASETS.build(cfg.train_dataloader.dataset)
+    plain = DATASETS.build(cfg.train_dataloader.dataset.dataset)
+    torch.manual_seed(0)
+    np.random.seed(0)
+    samples = [pasting[i] for i in range(4)]
+    batch = pseudo_collate(samples)
+    assert all(sample["data_samples"].gt_instances.masks.masks.shape[1:] == (512, 512) for sample in samples)
+    counts = [len(sample["data_samples"].gt_instances) for sample in samples]
+    alone = [len(plain.get_data_info(i)["instances"]) for i in range(4)]
+    assert max(count - single for count, single in zip(counts, alone, strict=True)) > 0, (counts, alone)
     losses_of(model, batch, steps=1, lr=1e-4)
 
 

