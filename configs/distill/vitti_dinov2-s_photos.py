@@ -38,7 +38,7 @@ model = dict(
     teacher={{_base_.model.backbone}},
     backbone=dict(arch="tiny", layer_scale_init=None, init_cfg=None),
 )
-max_iters = 1200
+max_iters = 700
 train_cfg = dict(type="IterBasedTrainLoop", max_iters=max_iters)
 optim_wrapper = dict(
     type="OptimWrapper",
@@ -50,4 +50,4 @@ param_scheduler = [
     dict(type="LinearLR", start_factor=0.01, by_epoch=False, begin=0, end=60),
     dict(type="CosineAnnealingLR", eta_min=1e-5, by_epoch=False, begin=60, end=max_iters),
 ]
-default_hooks = dict(logger=dict(interval=10), checkpoint=dict(interval=300))
+default_hooks = dict(logger=dict(interval=10), checkpoint=dict(interval=100))

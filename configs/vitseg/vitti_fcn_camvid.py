@@ -1,0 +1,32 @@
+"""A light head on a ViT-Ti from random weights, street scenes (CamVid) at 336 x 252.
+
+    python tools/train.py configs/vitseg/vitti_fcn_camvid.py
+
+What vitti-distilled_fcn_camvid.py is compared with. Score: not measured yet.
+"""
+
+_base_ = ["vits-dinov2_fcn_camvid.py"]
+train_pipeline = [
+    dict(type="LoadImageFromFile"),
+    dict(type="LoadAnnotations"),
+    dict(type="RandomResize", scale=(480, 360), ratio_range=(0.7, 1.2), keep_ratio=True),
+    dict(type="RandomCrop", crop_size=(252, 336), cat_max_ratio=0.75),
+    dict(type="RandomFlip", prob=0.5),
+    dict(type="PackSegInputs"),
+]
+test_pipeline = [
+    dict(type="LoadImageFromFile"),
+    dict(type="Resize", scale=(336, 252), keep_ratio=True),
+    dict(type="LoadAnnotations"),
+    dict(type="PackSegInputs"),
+]
+train_dataloader = dict(dataset=dict(pipeline=train_pipeline))
+val_dataloader = dict(dataset=dict(pipeline=test_pipeline))
+test_dataloader = val_dataloader
+model = dict(
+    data_preprocessor=dict(size=(252, 336)),
+    backbone=dict(arch="tiny", layer_scale_init=None, frozen_stages=-1, init_cfg=None),
+    neck=dict(in_channels=[192, 192, 192]),
+)
+optim_wrapper = dict(optimizer=dict(lr=5e-4))
+custom_hooks = []
