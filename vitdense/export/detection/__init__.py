@@ -1,0 +1,1 @@
+"""Post-processing of detectors as static graphs."""
