@@ -70,7 +70,7 @@ def test_the_same_boxes_as_mmdetections(name):
             found, mask_features = static([feature.clone() for feature in features])
         assert found.converged.tolist() == [1, 1] and found.overflow.tolist() == [0, 0]
         for i, wanted in enumerate(expected):
-            count = found.count[i].item()
+            count = found.number[i].item()
             assert count == len(wanted) and count >= 10
             boxes, scores, labels = (getattr(found.candidates, key)[i] for key in ("boxes", "scores", "labels"))
             assert torch.allclose(scores[:count], wanted.scores, atol=1e-6)

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from vitdense.models import LayerNorm2d, SimpleFeaturePyramid
+from vitdense.models import LayerNorm2d, SimpleFeaturePyramid, ViT
 from vitdense.models.norm import build_norm2d
 
 
@@ -59,6 +59,25 @@ def test_several_maps_are_concatenated_and_projected():
     assert torch.allclose(out, neck.levels[0](norm(explicit)), atol=1e-5)
     with pytest.raises(ValueError, match="must name as many maps"):
         SimpleFeaturePyramid([48, 64], 32, in_index=[0])
+
+
+@pytest.mark.parametrize("norm", ["LN2d", "BN"])
+def test_maps_are_contiguous_because_mmcvs_roi_align_reads_them_so(norm):
+    from mmcv.ops import roi_align
+
+    vit = ViT(dict(embed_dims=32, depth=1, num_heads=2), pretrain_img_size=64)
+    maps = vit(torch.randn(1, 3, 96, 128))
+    outs = SimpleFeaturePyramid(32, 16, norm_cfg=dict(type=norm))(maps)
+    assert all(image.is_contiguous() for image in (*maps, *outs))
+    box = torch.tensor([[0.0, 8, 8, 90, 70]])
+    with torch.no_grad():
+        found = roi_align(outs[1], box, 3, 1 / 8, 2)
+        # 6 x 6 points of two per bin, bilinear, of the map itself.
+        y, x = ((low / 8 - 0.5 + (torch.arange(6) + 0.5) / 6 * side / 8) for low, side in ((8, 62), (8, 82)))
+        height, width = outs[1].shape[-2:]
+        points = torch.stack(torch.meshgrid(2 * (x + 0.5) / width - 1, 2 * (y + 0.5) / height - 1, indexing="xy"), -1)
+        sampled = torch.nn.functional.grid_sample(outs[1], points[None], align_corners=False)
+    assert torch.allclose(found, torch.nn.functional.avg_pool2d(sampled, 2), atol=1e-5)
 
 
 def test_channel_layer_norm_is_layer_norm_over_channels():

@@ -61,13 +61,17 @@ class SimpleFeaturePyramid(BaseModule):
         self.levels = nn.ModuleList(_level(widths[-1], out_channels, scale, norm_cfg) for scale in scales)
 
     def forward(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        """Maps the backbone's tuple to ``num_outs`` maps (B, out_channels, H * scale, W * scale), largest first."""
+        """Maps the backbone's tuple to ``num_outs`` maps (B, out_channels, H * scale, W * scale), largest first.
+
+        They are contiguous: mmcv's RoIAlign (2.3.6) reads the memory of a channels-last map as if it were not one, and
+        gives wrong numbers without a word.
+        """
         maps = [inputs[i] for i in self.in_index]
         feature = maps[0] if self.fuse is None else self.fuse(torch.cat(maps, dim=1))
         outs = [level(feature) for level in self.levels]
         while len(outs) < self.num_outs:
             outs.append(F.max_pool2d(outs[-1], kernel_size=1, stride=2))
-        return tuple(outs)
+        return tuple(out.contiguous() for out in outs)
 
 
 def _level(in_channels: int, out_channels: int, scale: float, norm_cfg: dict[str, Any] | None) -> nn.Sequential:

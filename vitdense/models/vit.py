@@ -319,9 +319,12 @@ class ViT(BaseModule):
         return torch.cat(parts, dim=1) if len(parts) > 1 else parts[0], layout
 
     def to_map(self, tokens: Tensor, layout: TokenLayout) -> Tensor:
-        """Turns tokens (B, P + gh * gw, C) of a block into a map (B, C, gh, gw), normed if there is a final norm."""
+        """Turns tokens (B, P + gh * gw, C) of a block into a map (B, C, gh, gw), normed if there is a final norm.
+
+        It is contiguous, for operators that do not look at strides (mmcv's RoIAlign behind a neck of convolutions).
+        """
         patches = layout.raster(self.norm(tokens[:, self.num_prefix :]))
-        return patches.transpose(1, 2).unflatten(2, layout.grid)
+        return patches.transpose(1, 2).unflatten(2, layout.grid).contiguous()
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         """Maps images (B, 3, H, W) to one (B, C, ceil(H / patch), ceil(W / patch)) per entry of ``out_indices``."""

@@ -65,14 +65,14 @@ class Detections(NamedTuple):
     """What leaves the graph.
 
     Args:
-        candidates: By falling score; behind ``count`` everything is 0.
-        count: (B,), int64, boxes that are real.
+        candidates: By falling score; behind ``number`` everything is 0.
+        number: (B,), int64, boxes that are real.
         converged: (B,), 1.0 where the suppression reached its end.
         overflow: (B,), int64, boxes above the threshold that ``Limits.candidates`` left no place for.
     """
 
     candidates: Candidates
-    count: Tensor
+    number: Tensor
     converged: Tensor
     overflow: Tensor
 
@@ -92,6 +92,11 @@ def best_of_level(scores: Tensor, threshold: float, number: int) -> tuple[Tensor
     values, index = torch.topk(scores.flatten(1), min(number, scores.shape[1] * classes))
     places = torch.div(index, classes, rounding_mode="floor")
     return values * (values > threshold).to(values.dtype), places, index - places * classes
+
+
+def rows(maps: Tensor, width: int) -> Tensor:
+    """(B, A * width, H, W) to (B, H * W * A, width), the order of MMDetection's priors."""
+    return maps.permute(0, 2, 3, 1).reshape(maps.shape[0], -1, width)
 
 
 def take(values: Tensor, places: Tensor) -> Tensor:

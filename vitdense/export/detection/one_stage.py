@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -10,7 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .candidates import Candidates, Detections, Limits, best_of_level, detect, take
+from .boxes import check_coder, clip_boxes, delta_to_box, distance_to_box
+from .candidates import Candidates, Detections, Limits, best_of_level, detect, rows, take
 
 
 class DenseHead(nn.Module):
@@ -27,10 +27,10 @@ class DenseHead(nn.Module):
     """
 
     def __init__(
-        self, head: nn.Module, sizes: Sequence[tuple[int, int]], image_size: tuple[int, int], limits: Limits
+        self, head: Any, sizes: Sequence[tuple[int, int]], image_size: tuple[int, int], limits: Limits
     ) -> None:
         super().__init__()
-        self.head = head
+        self.head: Any = head
         self.limits = limits
         self.image_size = image_size
         self.decode = _decoder(head)
@@ -53,16 +53,16 @@ class DenseHead(nn.Module):
         kernels, mask_features = others if _is_rtmdet_ins(self.head) else (None, None)
         levels = []
         for i in range(len(scores)):
-            classes = _rows(scores[i], self.head.cls_out_channels).sigmoid()
+            classes = rows(scores[i], self.head.cls_out_channels).sigmoid()
             score, place, label = best_of_level(classes, self.limits.score_threshold, self.limits.per_level)
             if factors is not None:
-                score = score * take(_rows(factors[i], 1).sigmoid(), place)[..., 0]
+                score = score * take(rows(factors[i], 1).sigmoid(), place)[..., 0]
             prior = take(self.get_buffer(f"priors_{i}").expand(score.shape[0], -1, -1), place)
-            predicted = take(_rows(boxes[i], boxes[i].shape[1] // self._priors_per_place(i, boxes[i])), place)
+            predicted = take(rows(boxes[i], boxes[i].shape[1] // self._priors_per_place(i, boxes[i])), place)
             extra = score[..., None][..., :0]
             if kernels is not None:
-                extra = torch.cat([take(_rows(kernels[i], kernels[i].shape[1]), place), prior], dim=-1)
-            box = self._clipped(self.decode(prior, predicted, self.strides[i]))
+                extra = torch.cat([take(rows(kernels[i], kernels[i].shape[1]), place), prior], dim=-1)
+            box = clip_boxes(self.decode(prior, predicted, self.strides[i]), self.image_size)
             levels.append(Candidates(box, score, label, extra))
         joined = Candidates(*(torch.cat(parts, dim=1) for parts in zip(*levels, strict=True)))
         return detect(joined, self.limits), mask_features
@@ -70,16 +70,11 @@ class DenseHead(nn.Module):
     def _priors_per_place(self, level: int, boxes: Tensor) -> int:
         return int(self.get_buffer(f"priors_{level}").shape[1]) // int(boxes.shape[2] * boxes.shape[3])
 
-    def _clipped(self, boxes: Tensor) -> Tensor:
-        height, width = self.image_size
-        x1, y1, x2, y2 = boxes.unbind(-1)
-        return torch.stack([x1.clamp(0, width), y1.clamp(0, height), x2.clamp(0, width), y2.clamp(0, height)], dim=-1)
-
 
 Decoder = Callable[[Tensor, Tensor, float], Tensor]
 
 
-def _decoder(head: nn.Module) -> Decoder:
+def _decoder(head: Any) -> Decoder:
     """How a head's predictions become boxes: (priors (B, N, 2 or 4), predictions (B, N, D), stride) to (B, N, 4)."""
     kinds = {base.__name__ for base in type(head).__mro__}
     if "GFLHead" in kinds:
@@ -96,27 +91,11 @@ def _decoder(head: nn.Module) -> Decoder:
         return lambda priors, predicted, stride: distance_to_box(priors[..., :2], predicted)
     if kinds & {"ATSSHead", "RetinaHead"}:
         coder = head.bbox_coder
-        if type(coder).__name__ != "DeltaXYWHBBoxCoder" or getattr(coder, "ctr_clamp", 32) and coder.add_ctr_clamp:
-            raise ValueError(f"{type(coder).__name__} with these options cannot be exported; use DeltaXYWHBBoxCoder")
+        check_coder(coder)
         return lambda priors, predicted, stride: delta_to_box(priors, predicted, coder.means, coder.stds)
     raise ValueError(
         f"a {type(head).__name__} cannot be exported yet; RetinaHead, ATSSHead, GFLHead and RTMDet's heads can"
     )
-
-
-def distance_to_box(centers: Tensor, distances: Tensor) -> Tensor:
-    """Boxes (..., 4) from points (..., 2) and their distances (..., 4) to left, top, right and bottom."""
-    return torch.cat([centers - distances[..., :2], centers + distances[..., 2:]], dim=-1)
-
-
-def delta_to_box(boxes: Tensor, deltas: Tensor, means: Sequence[float], stds: Sequence[float]) -> Tensor:
-    """Boxes (..., 4) moved and scaled by deltas (..., 4) (arXiv:1311.2524); they grow at most 1000 / 16 times."""
-    deltas = deltas * deltas.new_tensor(list(stds)) + deltas.new_tensor(list(means))
-    limit = abs(math.log(16 / 1000))
-    size = boxes[..., 2:] - boxes[..., :2]
-    center = (boxes[..., :2] + boxes[..., 2:]) / 2 + size * deltas[..., :2]
-    half = size * deltas[..., 2:].clamp(-limit, limit).exp() / 2
-    return torch.cat([center - half, center + half], dim=-1)
 
 
 def dynamic_masks(features: Tensor, extra: Tensor, head: Any, coordinates: Tensor) -> Tensor:
@@ -145,11 +124,6 @@ def dynamic_masks(features: Tensor, extra: Tensor, head: Any, coordinates: Tenso
         values = weight @ values + weights[layers + i][..., None]
         values = F.relu(values) if i < layers - 1 else values
     return values.reshape(batch, number, height, width)
-
-
-def _rows(maps: Tensor, width: int) -> Tensor:
-    """(B, A * width, H, W) to (B, H * W * A, width), the order of MMDetection's priors."""
-    return maps.permute(0, 2, 3, 1).reshape(maps.shape[0], -1, width)
 
 
 def _has_centerness(head: nn.Module) -> bool:
