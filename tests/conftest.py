@@ -136,6 +136,15 @@ def small_segmenter(tmp_path_factory, run_tool):
 
 
 @pytest.fixture(scope="session")
+def started_config(small_segmenter):
+    """The small segmenter's config, starting from its trained backbone."""
+    config = small_segmenter.config.with_name("started.py")
+    start = f"dict(type='vitdense.Pretrained', checkpoint='{small_segmenter.checkpoint}')"
+    config.write_text(f"_base_ = ['small.py']\nmodel = dict(backbone=dict(init_cfg={start}))\n")
+    return config
+
+
+@pytest.fixture(scope="session")
 def small_bundle(small_segmenter, tmp_path_factory, run_tool):
     """Its bundle, exported through tools/export.py, once per session. Tests that change a bundle copy it first."""
     out = tmp_path_factory.mktemp("export") / "bundle"

@@ -1,7 +1,8 @@
 """Runs the project's tools in forks of a process that has imported torch already: four seconds less for each.
 
 Reads one JSON request per line from stdin: ``argv``, ``cwd``, ``env``, ``stdout`` and ``stderr`` (files), ``timeout``;
-answers with the exit code, negative for a signal. Every tool is started in a fresh process as well, by test_docs.py.
+answers with the exit code, negative for a signal. That a tool that the documentation shows starts in a fresh process
+too is tested by test_docs.py.
 """
 
 import json

@@ -9,6 +9,7 @@ from mmengine.registry import DATASETS as MMENGINE_DATASETS
 from mmengine.registry import FUNCTIONS as MMENGINE_FUNCTIONS
 from mmengine.registry import HOOKS as MMENGINE_HOOKS
 from mmengine.registry import METRICS as MMENGINE_METRICS
+from mmengine.registry import MODEL_WRAPPERS as MMENGINE_MODEL_WRAPPERS
 from mmengine.registry import MODELS as MMENGINE_MODELS
 from mmengine.registry import OPTIM_WRAPPER_CONSTRUCTORS as MMENGINE_OPTIM_WRAPPER_CONSTRUCTORS
 from mmengine.registry import WEIGHT_INITIALIZERS as MMENGINE_WEIGHT_INITIALIZERS
@@ -24,6 +25,7 @@ DATASETS = Registry(
     locations=["vitdense.datasets.grouped", "vitdense.datasets.index_masks"],
 )
 FUNCTIONS = Registry("function", parent=MMENGINE_FUNCTIONS, scope="vitdense")
+MODEL_WRAPPERS = Registry("model_wrapper", parent=MMENGINE_MODEL_WRAPPERS, scope="vitdense")
 HOOKS = Registry("hook", parent=MMENGINE_HOOKS, scope="vitdense")
 METRICS = Registry(
     "metric",

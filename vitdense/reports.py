@@ -1,10 +1,17 @@
-"""Tables of a receipt for people."""
+"""Tables and figures for people: of a receipt, of recipes that were compared."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
+
+from deploy.files import atomic_write
+
+if TYPE_CHECKING:
+    from .engine.compare import Result
 
 
 def receipt_table(receipt: dict[str, Any], title: str = "FP32 and INT8") -> Table:
@@ -38,3 +45,46 @@ def receipt_table(receipt: dict[str, Any], title: str = "FP32 and INT8") -> Tabl
     int8_size = sizes["model.openvino-int8.onnx"] / 1e6
     table.add_row("file, MB", f"{fp32_size:.1f}", f"{int8_size:.1f}", f"{fp32_size / int8_size:.2f}x smaller")
     return table
+
+
+def recipe_table(results: Sequence[Result], title: str) -> Table:
+    """One row per recipe that was trained.
+
+    Args:
+        results: Of :func:`vitdense.engine.compare.train`.
+        title: Above the table.
+    """
+    table = Table(title=title)
+    for column in ("recipe", "images", "minutes", results[0].metric):
+        table.add_column(column, justify="left" if column == "recipe" else "right")
+    for row in results:
+        table.add_row(row.finetune, str(row.images), f"{row.seconds / 60:.1f}", f"{row.score:.2f}")
+    return table
+
+
+def recipe_figure(results: Sequence[Result], title: str, path: Path) -> None:
+    """Draws score over time as a PNG: a line per recipe, a point per number of images.
+
+    Args:
+        results: Of :func:`vitdense.engine.compare.train`.
+        title: Above the figure.
+        path: The PNG file.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7, 4.2), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    for mode in dict.fromkeys(row.finetune for row in results):
+        points = sorted((row for row in results if row.finetune == mode), key=lambda row: row.images)
+        minutes, scores = [point.seconds / 60 for point in points], [point.score for point in points]
+        axes.plot(minutes, scores, "o-", label=mode, linewidth=1.5, markersize=7)
+        for point, x, y in zip(points, minutes, scores, strict=True):
+            axes.annotate(f"{point.images} images", (x, y), xytext=(7, -4), textcoords="offset points", fontsize=8)
+    axes.set(xlabel="minutes of training", ylabel=f"{results[0].metric} (percent)", title=title)
+    axes.margins(x=0.15, y=0.12)
+    axes.grid(alpha=0.3)
+    axes.legend(title="recipe", frameon=False)
+    with atomic_write(path) as temporary:
+        figure.savefig(temporary, dpi=130, format="png")

@@ -3,5 +3,5 @@ runner_type = "FlexibleRunner"
 strategy = dict(
     type="FSDPStrategy",
     state_dict_cfg="full",
-    model_wrapper=dict(type="MMFullyShardedDataParallel", auto_wrap_policy=dict(type="vitdense.wrap_blocks")),
+    model_wrapper=dict(type="vitdense.FullyShardedDataParallel", auto_wrap_policy=dict(type="vitdense.wrap_blocks")),
 )

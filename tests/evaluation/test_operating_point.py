@@ -43,6 +43,13 @@ def test_counts_by_hand():
     assert found["f1"] == pytest.approx(2 / 7)
 
 
+def test_a_small_box_inside_a_crowd_counts_neither_way():
+    inside, half, mostly_outside = (30, 30, 40, 40), (95, 0, 105, 10), (98, 0, 108, 10)
+    detections = [(inside, 0.9, 0), (half, 0.8, 0), (mostly_outside, 0.7, 0), (inside, 0.6, 1)]
+    found = score(sample(detections, [], [((0, 0, 100, 100), 0)]))
+    assert found["detections"] == 2  # the one outside, and the one of another class
+
+
 def test_thresholds_are_those_given():
     image = sample([(A_SHIFTED, 0.4, 0)], [(A, 0)])  # IoU 0.8
     assert score(image, iou_thr=0.8)["matched"] == 1

@@ -48,6 +48,10 @@ class TestNms:
         boxes = torch.tensor([[5.0, 5, 5, 5], [5, 5, 5, 5], [0, 0, 8, 8], [0, 0, 8, 8]])
         assert suppress(boxes[None], None, 0.5, 4).mask.tolist() == [[1, 1, 1, 0]]
 
+    def test_half_precision_does_not_lose_large_boxes(self):
+        boxes = torch.tensor([[[0.0, 0, 300, 300], [0, 0, 300, 290], [600, 600, 1200, 1200]]])
+        assert suppress(boxes.half(), None, 0.5, 4).mask.tolist() == [[1, 0, 1]]
+
     def test_images_of_a_batch_do_not_meet(self):
         boxes = torch.tensor([[[0.0, 0, 8, 8], [0, 0, 8, 8]], [[0, 0, 8, 8], [20, 20, 28, 28]]])
         kept = suppress(boxes, None, 0.5, 4)
@@ -78,6 +82,16 @@ class TestRoiAlign:
         assert found.shape == expected.shape == (120, 6, output_size, output_size)
         assert (found - expected).abs().max() <= 1e-4 * expected.abs().max()
         assert len(set(extractor.map_roi_levels(rois, 3).tolist())) >= 2
+
+    def test_half_precision_reads_the_right_cells(self):
+        generator = torch.Generator().manual_seed(0)
+        features = [torch.randn(1, 4, *size, generator=generator) for size in ((80, 80), (40, 40), (20, 20))]
+        boxes = random_boxes(40, 400, generator)[None]
+        options = dict(output_size=7, sampling_ratio=2, finest_scale=56)
+        expected = pyramid_roi_align(features, boxes, self.STRIDES, **options)
+        halves = [feature.half() for feature in features]
+        found = pyramid_roi_align(halves, boxes, self.STRIDES, **options)
+        assert found.dtype == torch.float16 and (found - expected).abs().max() < 5e-3 * expected.abs().max()
 
     def test_a_box_at_the_border_between_two_levels(self):
         from mmdet.models.roi_heads.roi_extractors import SingleRoIExtractor

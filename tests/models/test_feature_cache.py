@@ -69,6 +69,15 @@ def test_a_changed_pixel_or_another_shape_is_another_image():
     assert (model.feature_cache.misses, model.feature_cache.hits) == (3, 0)
 
 
+def test_an_image_twice_in_a_batch_is_computed_once():
+    model = vit(frozen_stages=4)
+    images = torch.randn(2, 3, 64, 64)[[0, 1, 0]]
+    expected = model(images)[0]
+    model.feature_cache = FeatureCache(10**9)
+    assert torch.allclose(model(images)[0], expected, atol=1e-5)
+    assert (model.feature_cache.misses, model.feature_cache.hits, len(model.feature_cache)) == (2, 1, 2)
+
+
 def test_what_does_not_fit_the_memory_is_computed_each_time():
     model = vit(frozen_stages=4)
     images = torch.randn(3, 3, 64, 64)
@@ -78,7 +87,7 @@ def test_what_does_not_fit_the_memory_is_computed_each_time():
     for _ in range(2):
         assert torch.allclose(model(images)[0], expected, atol=1e-5)
     cache = model.feature_cache
-    assert (len(cache), cache.num_bytes, cache.full, cache.hits, cache.misses) == (2, 2 * size, True, 2, 4)
+    assert (len(cache), cache.num_bytes, cache.rejected, cache.hits, cache.misses) == (2, 2 * size, 2, 2, 4)
 
 
 def test_a_copied_model_does_not_share_its_cache():

@@ -61,6 +61,21 @@ def test_the_formula():
     assert torch.allclose(layer(x), explicit, atol=1e-6)
 
 
+def test_half_precision_does_not_swallow_the_product():
+    torch.manual_seed(0)
+    layer = LoRALinear(64, 64, False, rank=4, alpha=4.0)
+    layer.weight.data.normal_()
+    layer.lora_b.data.normal_(0, 2e-4)
+    x = torch.randn(32, 64)
+    with torch.autocast("cpu", torch.bfloat16):
+        change = layer(x) - torch.nn.functional.linear(x, layer.weight)
+    exact = x @ layer.lora_a.T @ layer.lora_b.T
+    layer.weight.data.zero_()
+    with torch.autocast("cpu", torch.bfloat16):
+        alone = layer(x)
+    assert (alone - exact).abs().max() < 0.02 * exact.abs().max() and change.isfinite().all()
+
+
 def test_merged_and_lowered_models_give_the_same():
     model = randomised(vit(lora=dict(rank=4))).eval()
     image = torch.randn(1, 3, 64, 96)

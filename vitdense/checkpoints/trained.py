@@ -133,7 +133,7 @@ def save_whole(model: nn.Module, path: str | Path, classes: Sequence[str]) -> in
 def _save_half(model: nn.Module, path: str | Path, left_out: set[str], metadata: dict[str, str]) -> int:
     from safetensors.torch import save_file
 
-    parameters = {name for name, _ in model.named_parameters()}
+    parameters = {name for name, _ in model.named_parameters(remove_duplicate=False)}
     stored = {
         name: _stored(name, value.detach(), name in parameters)
         for name, value in model.state_dict().items()
@@ -146,7 +146,7 @@ def _save_half(model: nn.Module, path: str | Path, left_out: set[str], metadata:
 
 def _stored(name: str, value: Tensor, is_parameter: bool) -> Tensor:
     if not is_parameter or not value.is_floating_point():
-        return value.contiguous()
+        return value.clone().contiguous()  # safetensors takes no memory twice, and heads share layers among levels
     half = value.half().contiguous()
     if not torch.isfinite(half).all():
         raise ValueError(

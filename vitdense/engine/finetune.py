@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from mmengine.config import Config, ConfigDict
 
 from ..models import resolve_arch
 
 FINETUNE = ("linear", "head", "lora", "full")
-_CACHE = "vitdense.FeatureCacheHook"
-_LAYER_DECAY = "vitdense.ViTLayerDecayOptimizerConstructor"
 LORA_RANK = 8
 # For a few hundred images: the backbone learns at a tenth of the heads' rate, and earlier blocks less than later ones.
 LAYER_DECAY = 0.8
 BACKBONE_LR_MULT = 0.1
 DROP_PATH_RATE = 0.1
+_CACHE = "vitdense.FeatureCacheHook"
+_LAYER_DECAY = "vitdense.ViTLayerDecayOptimizerConstructor"
 
 
 def apply_finetune(cfg: Config, mode: str) -> None:
@@ -27,21 +29,26 @@ def apply_finetune(cfg: Config, mode: str) -> None:
     full    Everything trains, with layer-wise learning-rate decay.
     ======  =====================================================================================================
 
-    'linear' and 'head' keep the frozen features in memory (:class:`.FeatureCacheHook`).
+    Where blocks are frozen their features are kept in memory (:class:`.FeatureCacheHook`).
 
     Args:
         cfg: The config; it is changed.
         mode: One of :data:`FINETUNE`.
 
     Raises:
-        ValueError: Another mode, a config whose backbone is no ``vitdense.ViT``, or a linear probe of a detector.
+        ValueError: Another mode, a config whose backbone is no ``vitdense.ViT``, one that would freeze random weights,
+            or a linear probe of a model that is no segmenter with one head.
     """
     if mode not in FINETUNE:
         raise ValueError(f"--finetune {mode} is unknown; choose one of {', '.join(FINETUNE)}")
     backbone = (cfg.get("model") or {}).get("backbone") or {}
-    if backbone.get("type") != "vitdense.ViT":
+    kind = backbone.get("type")
+    if kind != "vitdense.ViT":
+        raise ValueError(f"--finetune is for configs with a vitdense.ViT as backbone, this one has {kind}")
+    if mode != "full" and not (backbone.get("init_cfg") or cfg.get("load_from")):
         raise ValueError(
-            f"--finetune is for configs with a vitdense.ViT as backbone, this one has {backbone.get('type')}"
+            f"--finetune {mode} would freeze random weights: give the backbone an init_cfg of type "
+            "'vitdense.Pretrained' (or set load_from), or take --finetune full"
         )
     if mode == "linear":
         _set_linear_head(cfg)
@@ -57,19 +64,24 @@ def apply_finetune(cfg: Config, mode: str) -> None:
     else:
         backbone.frozen_stages = depth
     _set_optimizer(cfg, layer_decay=mode == "full")
-    hooks = [hook for hook in cfg.get("custom_hooks") or [] if hook.get("type") != _CACHE]
-    cfg.custom_hooks = hooks + ([dict(type=_CACHE)] if backbone.frozen_stages > 0 else [])
+    hooks = list(cfg.get("custom_hooks") or [])
+    caches = [hook for hook in hooks if hook.get("type") == _CACHE] or [dict(type=_CACHE)]
+    others = [hook for hook in hooks if hook.get("type") != _CACHE]
+    cfg.custom_hooks = others + (caches if backbone.frozen_stages > 0 else [])
 
 
 def _set_linear_head(cfg: Config) -> None:
-    head = cfg.model.get("decode_head")
+    head: Any = cfg.model.get("decode_head")
     if head is None:
         raise ValueError("--finetune linear is for segmenters; a detector has no linear head, take --finetune head")
+    if isinstance(head, list):
+        raise ValueError("--finetune linear replaces one decode head, this config has several; take --finetune head")
     cfg.model.backbone.out_indices = (-1,)
     cfg.model.pop("neck", None)
     cfg.model.pop("auxiliary_head", None)
-    loss = dict(type="CrossEntropyLoss", use_sigmoid=False, loss_weight=1.0)
     width = resolve_arch(cfg.model.backbone.get("arch", "base")).embed_dims
+    # What says what is learned stays: classes, ignored labels, loss.
+    kept = ("num_classes", "out_channels", "threshold", "ignore_index", "align_corners", "loss_decode", "sampler")
     cfg.model.decode_head = ConfigDict(
         type="FCNHead",
         in_channels=width,
@@ -78,22 +90,19 @@ def _set_linear_head(cfg: Config) -> None:
         num_convs=0,
         concat_input=False,
         dropout_ratio=0.0,
-        num_classes=head.num_classes,
         norm_cfg=None,
-        align_corners=False,
-        loss_decode=loss,
+        **{key: head[key] for key in kept if key in head},
     )
 
 
 def _set_optimizer(cfg: Config, layer_decay: bool) -> None:
     wrapper = cfg.optim_wrapper
     paramwise = ConfigDict(wrapper.get("paramwise_cfg") or {})
-    paramwise.pop("decay_rate", None)
-    keys = paramwise.setdefault("custom_keys", ConfigDict())
-    keys.pop("backbone", None)
+    for key in ("decay_rate", "backbone_lr_mult"):
+        paramwise.pop(key, None)
+    paramwise.get("custom_keys", {}).pop("backbone", None)
     wrapper.pop("constructor", None)
     if layer_decay:
         wrapper.constructor = _LAYER_DECAY
-        paramwise.decay_rate = LAYER_DECAY
-        keys.backbone = ConfigDict(lr_mult=BACKBONE_LR_MULT)
+        paramwise.update(decay_rate=LAYER_DECAY, backbone_lr_mult=BACKBONE_LR_MULT)
     wrapper.paramwise_cfg = paramwise

@@ -44,10 +44,13 @@ class ViTLayerDecayOptimizerConstructor(DefaultOptimWrapperConstructor):
 
     Args:
         optim_wrapper_cfg: Config of the optimizer wrapper.
-        paramwise_cfg: As in MMEngine, with ``decay_rate`` in (0, 1].
+        paramwise_cfg: As in MMEngine, with ``decay_rate`` in (0, 1] and optionally ``backbone_lr_mult``, a factor (1
+            if it is left out) on the rate of every parameter of a ViT. A ``backbone`` among ``custom_keys`` would do
+            that too, but MMEngine then skips ``norm_decay_mult`` for its norms.
 
     Raises:
-        ValueError: No ``decay_rate``, one out of range, or no ViT in the model.
+        ValueError: No ``decay_rate``, one out of range, a ``backbone_lr_mult`` that is not positive, or no ViT in the
+            model.
     """
 
     def __init__(self, optim_wrapper_cfg: dict, paramwise_cfg: dict | None = None) -> None:
@@ -60,6 +63,9 @@ class ViTLayerDecayOptimizerConstructor(DefaultOptimWrapperConstructor):
         self.decay_rate = float(paramwise_cfg["decay_rate"])
         if not 0 < self.decay_rate <= 1:
             raise ValueError(f"decay_rate={self.decay_rate} must lie in (0, 1]")
+        self.backbone_lr_mult = float(paramwise_cfg.get("backbone_lr_mult", 1.0))
+        if not self.backbone_lr_mult > 0:
+            raise ValueError(f"backbone_lr_mult={self.backbone_lr_mult} must be positive")
         super().__init__(optim_wrapper_cfg, paramwise_cfg)
 
     def add_params(self, params: list[dict], module: nn.Module, prefix: str = "", **kwargs: object) -> None:
@@ -79,7 +85,7 @@ class ViTLayerDecayOptimizerConstructor(DefaultOptimWrapperConstructor):
         if not vits:
             raise ValueError("ViTLayerDecayOptimizerConstructor found no vitdense.ViT in the model")
         return {
-            id(parameter): layer_factor(name, vit.arch.depth, self.decay_rate)
+            id(parameter): layer_factor(name, vit.arch.depth, self.decay_rate) * self.backbone_lr_mult
             for vit in vits
             for name, parameter in vit.named_parameters()
         }

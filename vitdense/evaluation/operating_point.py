@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from mmdet.evaluation.functional.bbox_overlaps import bbox_overlaps
 from mmdet.evaluation.functional.mean_ap import tpfp_default
 from mmengine.evaluator import BaseMetric
 
@@ -18,7 +19,8 @@ class OperatingPointMetric(BaseMetric):
 
     AP averages over all thresholds; a device runs at one. A detection matches if the ground truth of its class that it
     overlaps most has an IoU of at least ``iou_thr`` and no detection of a higher score took it (PASCAL VOC's rule, in
-    MMDetection's implementation); detections that overlap a crowd region most count neither way.
+    MMDetection's implementation). A detection that matches nothing and lies in a crowd region by at least ``iou_thr``
+    of its own area, COCO's rule for crowds, counts neither way.
 
     The test pipeline has to load annotations after its resize, so that boxes are those of the original image.
 
@@ -58,8 +60,9 @@ class OperatingPointMetric(BaseMetric):
                 boxes = np.hstack([found["bboxes"][chosen], found["scores"][chosen, None]])
                 real = truth["bboxes"][truth["labels"] == label]
                 crowd = ignored["bboxes"][ignored["labels"] == label]
-                matched, false = tpfp_default(boxes, real, crowd, self.iou_thr)
-                counts += [int(matched.sum() + false.sum()), int(matched.sum()), len(real)]
+                matched = tpfp_default(boxes, real, np.zeros((0, 4)), self.iou_thr)[0][0] > 0
+                in_crowd = (bbox_overlaps(boxes[:, :4], crowd, mode="iof") >= self.iou_thr).any(axis=1)
+                counts += [int((matched | ~in_crowd).sum()), int(matched.sum()), len(real)]
             self.results.append(counts)
 
     def compute_metrics(self, results: list[Any]) -> dict[str, float]:

@@ -1,5 +1,6 @@
 """Backbone and neck: torch and mmengine only."""
 
+from .distiller import FeatureDistiller
 from .norm import LayerNorm2d
 from .position import PositionEmbedding
 from .pyramid import SimpleFeaturePyramid
@@ -10,6 +11,7 @@ from .windows import TokenLayout
 __all__ = [
     "ARCHS",
     "Arch",
+    "FeatureDistiller",
     "LayerNorm2d",
     "PositionEmbedding",
     "SimpleFeaturePyramid",

@@ -38,7 +38,9 @@ class LoRALinear(nn.Linear):
 
     def forward(self, x: Tensor) -> Tensor:
         """Maps (..., in) to (..., out)."""
-        return F.linear(x, self.merged_weight(), self.bias)
+        # Not through the merged weight: in half precision its rounding would swallow the product, and the gradient of
+        # the whole weight would be computed.
+        return F.linear(x, self.weight, self.bias) + self.scale * F.linear(F.linear(x, self.lora_a), self.lora_b)
 
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, rank={self.rank}, scale={self.scale:g}"

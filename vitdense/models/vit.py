@@ -330,7 +330,7 @@ class ViT(BaseModule):
         """Maps images (B, 3, H, W) to one (B, C, ceil(H / patch), ceil(W / patch)) per entry of ``out_indices``."""
         end = max(self.out_indices) + 1
         frozen = min(self.frozen_stages, end)
-        if self.feature_cache is None or frozen < 1:
+        if self.feature_cache is None or frozen < 1 or not self.training:
             tokens, layout = self.embed(x)
             outputs = self._run_blocks(tokens, layout, range(end), set(self.out_indices))
         else:

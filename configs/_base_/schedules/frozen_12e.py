@@ -1,5 +1,4 @@
-# 12 epochs over a few hundred images on a frozen backbone, whose features are computed once; the weights that are kept
-# are a moving average.
+# 12 epochs over a few hundred images on a frozen backbone, whose features are computed once.
 max_epochs = 12
 train_cfg = dict(type="EpochBasedTrainLoop", max_epochs=max_epochs, val_interval=max_epochs)
 val_cfg = dict(type="ValLoop")
@@ -14,7 +13,4 @@ param_scheduler = [
     dict(type="LinearLR", start_factor=0.01, by_epoch=False, begin=0, end=50),
     dict(type="CosineAnnealingLR", eta_min=1e-5, by_epoch=True, begin=0, end=max_epochs, convert_to_iter_based=True),
 ]
-custom_hooks = [
-    dict(type="vitdense.FeatureCacheHook"),
-    dict(type="EMAHook", ema_type="ExpMomentumEMA", momentum=0.002, update_buffers=True),
-]
+custom_hooks = [dict(type="vitdense.FeatureCacheHook")]

@@ -8,7 +8,7 @@ optim_wrapper = dict(
     type="OptimWrapper",
     constructor="vitdense.ViTLayerDecayOptimizerConstructor",
     optimizer=dict(type="AdamW", lr=1e-3, betas=(0.9, 0.999), weight_decay=0.05),
-    paramwise_cfg=dict(decay_rate=0.8, norm_decay_mult=0.0, custom_keys=dict(backbone=dict(lr_mult=0.1))),
+    paramwise_cfg=dict(decay_rate=0.8, backbone_lr_mult=0.1, norm_decay_mult=0.0),
     clip_grad=dict(max_norm=5.0),
 )
 param_scheduler = [

@@ -38,6 +38,7 @@ def suppress(boxes: Tensor, labels: Tensor | None, iou_threshold: float, rounds:
     """
     if rounds < 1:
         raise ValueError(f"rounds={rounds} must be at least 1")
+    boxes = boxes.float()  # areas of a few hundred pixels squared are beyond half precision
     length = boxes.shape[1]
     over = (overlaps(boxes, boxes) > iou_threshold).to(boxes.dtype)
     if labels is not None:

@@ -41,19 +41,20 @@ def pyramid_roi_align(
         raise ValueError(
             "sampling_ratio=0 adapts to each box and has no static form; train and evaluate with sampling_ratio=2"
         )
+    boxes = boxes.float()  # positions in half precision are off by pixels beyond 2048
     batch, channels = features[0].shape[:2]
     number = boxes.shape[1]
     sizes = [tuple(int(side) for side in feature.shape[-2:]) for feature in features]
     starts = [sum(height * width for height, width in sizes[:i]) for i in range(len(sizes))]
     level = _levels(boxes, finest_scale, len(features))
 
-    def of_level(values: Sequence[float]) -> Tensor:
-        table = torch.tensor(values, dtype=boxes.dtype, device=boxes.device)
-        return table[level]  # (B, N)
+    def of_level(values: Sequence[float], dtype: torch.dtype = torch.float32) -> Tensor:
+        return torch.tensor(values, dtype=dtype, device=boxes.device)[level]  # (B, N)
 
     scale = of_level([1 / stride for stride in strides])
     height, width = (of_level([size[axis] for size in sizes]) for axis in (0, 1))
-    start = of_level(starts)
+    row = of_level([width for _, width in sizes], torch.int64)[..., None, None]
+    start = of_level(starts, torch.int64)[..., None, None]
     points = output_size * sampling_ratio
     offsets = (torch.arange(points, dtype=boxes.dtype, device=boxes.device) + 0.5) / points
     x1, y1, x2, y2 = (boxes[..., i] * scale - 0.5 for i in range(4))
@@ -63,19 +64,18 @@ def pyramid_roi_align(
     x_low, x_high, x_weight, x_inside = _corners(xs, width[..., None])
     flat = torch.cat([feature.flatten(2) for feature in features], dim=2).transpose(1, 2)  # (B, cells, C)
     inside = (y_inside[..., :, None] * x_inside[..., None, :])[..., None]
-    row, first = width[..., None, None], start[..., None, None]
 
     def sample(y: Tensor, x: Tensor, weight: Tensor) -> Tensor:
-        index = (first + y[..., :, None] * row + x[..., None, :]).to(torch.int64).reshape(batch, -1, 1)
-        values = torch.gather(flat, 1, index.expand(-1, -1, channels))
-        return values.reshape(batch, number, points, points, channels) * weight[..., None]
+        index = start + y.to(torch.int64)[..., :, None] * row + x.to(torch.int64)[..., None, :]
+        values = torch.gather(flat, 1, index.reshape(batch, -1, 1).expand(-1, -1, channels))
+        return values.reshape(batch, number, points, points, channels) * weight.to(flat.dtype)[..., None]
 
     total = (
         sample(y_low, x_low, (1 - y_weight)[..., :, None] * (1 - x_weight)[..., None, :])
         + sample(y_low, x_high, (1 - y_weight)[..., :, None] * x_weight[..., None, :])
         + sample(y_high, x_low, y_weight[..., :, None] * (1 - x_weight)[..., None, :])
         + sample(y_high, x_high, y_weight[..., :, None] * x_weight[..., None, :])
-    ) * inside
+    ) * inside.to(flat.dtype)
     bins = total.reshape(batch * number, output_size, sampling_ratio, output_size, sampling_ratio, channels)
     return bins.mean(dim=(2, 4)).permute(0, 3, 1, 2)
 
@@ -84,7 +84,7 @@ def _levels(boxes: Tensor, finest_scale: int, count: int) -> Tensor:
     """Level of each box: the finest up to ``2 * finest_scale``, then one more for each doubling (arXiv:1612.03144)."""
     side = torch.sqrt(((boxes[..., 2] - boxes[..., 0]) * (boxes[..., 3] - boxes[..., 1])).clamp(min=0))
     level = torch.zeros_like(side)
-    for step in range(1, count):  # thresholds instead of a logarithm: the same in every runtime, FP16 included
+    for step in range(1, count):  # thresholds instead of a logarithm: the same in every runtime
         level = level + (side + finest_scale * 1e-6 >= finest_scale * 2**step).to(side.dtype)
     return level.to(torch.int64)
 

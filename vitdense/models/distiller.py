@@ -10,6 +10,7 @@ from mmengine.model import BaseModel
 from torch import Tensor, nn
 
 from ..registry import MODELS
+from .vit import ViT
 
 
 @MODELS.register_module()
@@ -21,10 +22,13 @@ class FeatureDistiller(BaseModel):
     ``dict(type='vitdense.Pretrained', checkpoint=...)`` takes ``backbone`` out of it and reports the rest as ignored.
 
     Args:
-        backbone: Config of the student.
-        teacher: Config of the teacher, with its ``init_cfg``. Its patches have to be those of the student.
+        backbone: Config of the student, a :class:`.vit.ViT`.
+        teacher: Config of the teacher, a ViT with the same patches, with its ``init_cfg``.
         data_preprocessor: As of any detector or segmenter.
         init_cfg: MMEngine's initialisation config.
+
+    Raises:
+        ValueError: One of the two is no ViT.
     """
 
     def __init__(
@@ -37,6 +41,8 @@ class FeatureDistiller(BaseModel):
         super().__init__(data_preprocessor=data_preprocessor, init_cfg=init_cfg)
         self.backbone = MODELS.build(backbone)
         self.teacher = MODELS.build(teacher).requires_grad_(False)
+        if wrong := [type(part).__name__ for part in (self.backbone, self.teacher) if not isinstance(part, ViT)]:
+            raise ValueError(f"FeatureDistiller teaches a vitdense.ViT the features of another, not a {wrong[0]}")
         self.projection = nn.Linear(self.backbone.arch.embed_dims, self.teacher.arch.embed_dims)
 
     def train(self, mode: bool = True) -> FeatureDistiller:
