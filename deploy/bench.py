@@ -157,7 +157,7 @@ def run_check(bundle: str, predictors: Sequence[Predictor]) -> Any:
         A record ready for JSON, with 'passed' for each file.
     """
     reference = load_reference(bundle)
-    checks = [check_reference(item.runtime, reference, item.filename) for item in predictors]
+    checks = [check_reference(item.runtime, reference, item.filename, item.manifest.outputs) for item in predictors]
     return {
         **_environment(),
         "results": [

@@ -1,10 +1,12 @@
-"""Pictures for people: class maps over images, legends, panels side by side. All images are BGR uint8."""
+"""Pictures for people: class maps and objects over images, legends, panels side by side. All images are BGR uint8."""
 
 from collections.abc import Sequence
 
 import cv2
 import numpy as np
 import numpy.typing as npt
+
+from deploy.detections import Detections
 
 Image = npt.NDArray[np.uint8]
 
@@ -60,6 +62,60 @@ def _draw_borders(image: Image, class_map: npt.NDArray[np.integer]) -> Image:
         border = np.minimum(border * (3 * sigma), 1)
     weight = 0.8 * border[:, :, None]
     return np.asarray(image + (255 - image.astype(np.float32)) * weight + 0.5, dtype=np.uint8)
+
+
+def draw_detections(
+    image: Image, detections: Detections, classes: Sequence[str], palette: Sequence[Sequence[int]], alpha: float = 0.45
+) -> Image:
+    """Draw objects: their masks, if there are any, their boxes, and class and score in the box's upper left corner.
+
+    Args:
+        image: (H, W, 3), BGR.
+        detections: In pixels of this image.
+        classes: Class names by index.
+        palette: One (R, G, B) per class.
+        alpha: Weight of a mask's colour, 0 to 1.
+
+    Returns:
+        A new image, (H, W, 3).
+    """
+    canvas = np.array(image)
+    unit = _unit(image.shape[1])
+    line = max(1, round(unit / 9))
+    order = range(len(detections))[::-1]  # the surest on top
+    for index in order if detections.masks is not None else ():
+        assert detections.masks is not None
+        region = detections.masks[index]
+        colour = np.array(palette[detections.labels[index]], dtype=np.float32)[::-1]
+        canvas[region] = ((1 - alpha) * canvas[region] + alpha * colour + 0.5).astype(np.uint8)
+    for index in order:
+        red, green, blue = (int(value) for value in palette[detections.labels[index]])
+        left, top, right, bottom = (round(float(value)) for value in detections.boxes[index])
+        cv2.rectangle(canvas, (left, top), (right, bottom), (blue, green, red), line)
+    for index in order:
+        _put_tag(canvas, detections, index, classes, palette, unit)
+    return canvas
+
+
+def _put_tag(
+    canvas: Image,
+    detections: Detections,
+    index: int,
+    classes: Sequence[str],
+    palette: Sequence[Sequence[int]],
+    unit: int,
+) -> None:
+    label = int(detections.labels[index])
+    red, green, blue = (int(value) for value in palette[label])
+    text = f"{classes[label]} {detections.scores[index]:.2f}"
+    size = max(10, round(0.7 * unit))
+    left, top = (round(float(value)) for value in detections.boxes[index][:2])
+    width = _text_width(text, size) + size // 2
+    left = max(0, min(left, canvas.shape[1] - width))
+    top = max(0, min(top, canvas.shape[0] - size))
+    cv2.rectangle(canvas, (left, top), (left + width, top + size), (blue, green, red), cv2.FILLED)
+    light = 0.299 * red + 0.587 * green + 0.114 * blue > 140
+    _put_text(canvas, text, left + size // 4, top, size, INK if light else PAPER)
 
 
 def add_legend(
@@ -146,11 +202,11 @@ def _text_width(text: str, unit: int) -> int:
     return int(cv2.getTextSize(text, FONT, scale, thickness)[0][0])
 
 
-def _put_text(canvas: Image, text: str, x: int, y: int, unit: int) -> None:
+def _put_text(canvas: Image, text: str, x: int, y: int, unit: int, colour: tuple[int, int, int] = INK) -> None:
     """Write `text` with its left edge at x, its capitals centred in the line of height `unit` that starts at y."""
     scale, thickness = _font(unit)
     baseline = y + round(0.85 * unit)
-    cv2.putText(canvas, text, (x, baseline), FONT, scale, INK, thickness, cv2.LINE_AA)
+    cv2.putText(canvas, text, (x, baseline), FONT, scale, colour, thickness, cv2.LINE_AA)
 
 
 def _pad_to_width(image: Image, width: int) -> Image:

@@ -10,6 +10,8 @@ from typing import Any, TypeVar
 
 from deploy.files import sha256_of, write_json
 from deploy.specs import (
+    DETECTION_KINDS,
+    MASK_KINDS,
     PRECISIONS,
     FileSpec,
     InputSpec,
@@ -35,7 +37,7 @@ __all__ = [
 
 SCHEMA_VERSION = 1
 MANIFEST_NAME = "model.json"
-TASKS = ("segmentation", "features")
+TASKS = ("segmentation", "detection", "instance_segmentation", "features")
 # Which files a runtime may be given, the preferred target first. ONNX Runtime takes the Q/DQ file made for OpenVINO:
 # it is slower there, which makes it a check of portability and not a default.
 RUNTIME_TARGETS: Mapping[str, tuple[str, ...]] = {"openvino": ("openvino", "any"), "onnxruntime": ("any", "openvino")}
@@ -49,9 +51,10 @@ class Manifest:
     """What `model.json` says.
 
     Attributes:
-        task: 'segmentation' or 'features'.
+        task: 'segmentation', 'detection', 'instance_segmentation' or 'features'.
         input: The image input.
-        outputs: At least one; a segmentation model has exactly one of kind 'logits' with a channel per class.
+        outputs: At least one; a segmentation model has exactly one of kind 'logits' with a channel per class, a
+            detector one of each kind that its task needs, see `OutputSpec`.
         files: File name to what it is; hashes of every model file.
         classes: Class names, by index.
         palette: One (R, G, B) per class.
@@ -122,6 +125,8 @@ class Manifest:
         names = [output.name for output in self.outputs]
         if not names or len(set(names)) != len(names):
             raise ValueError(f"manifest outputs are {names}; expected at least one, each with its own name")
+        if self.task in ("detection", "instance_segmentation"):
+            self._check_detection()
         if self.task != "segmentation":
             return
         logits = [output for output in self.outputs if output.kind == "logits"]
@@ -129,6 +134,17 @@ class Manifest:
             raise ValueError(
                 f"a segmentation manifest needs one output of kind 'logits' and shape [N, {len(self.classes)}, h, w] "
                 f"for its {len(self.classes)} classes; got {[list(output.shape) for output in logits]}"
+            )
+
+    def _check_detection(self) -> None:
+        kinds = [output.kind for output in self.outputs]
+        masks = [kind for kind in kinds if kind in MASK_KINDS]
+        wanted = 1 if self.task == "instance_segmentation" else 0
+        if sorted(kinds) != sorted([*DETECTION_KINDS, *masks]) or len(masks) != wanted or not self.classes:
+            raise ValueError(
+                f"a manifest of task {self.task!r} needs classes and one output of each kind {list(DETECTION_KINDS)}"
+                + (f" and one of {list(MASK_KINDS)}" if wanted else "")
+                + f"; got {len(self.classes)} classes and {kinds}"
             )
 
     def _check_files(self) -> None:

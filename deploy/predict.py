@@ -3,6 +3,7 @@
 import argparse
 import os
 import sys
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from deploy.cli import EXIT_USAGE, run_cli
-from deploy.draw import add_legend, overlay
+from deploy.detections import Detections
+from deploy.draw import add_legend, draw_detections, overlay
 from deploy.files import refuse_overwriting, write_json, write_npz
 from deploy.io import list_images, read_image, write_image
 from deploy.manifest import PRECISIONS, Manifest
@@ -33,6 +35,7 @@ def parse_args(argv: Sequence[str] | None) -> argparse.Namespace:
         "--precision", choices=PRECISIONS, help="default: int8 if there is one for the runtime, or fp32"
     )
     parser.add_argument("--threads", type=int, help="CPU threads; default: all this process may use")
+    parser.add_argument("--score", type=float, help="lowest score of a detector's objects; default: the manifest's")
     return parser.parse_args(argv)
 
 
@@ -75,8 +78,17 @@ def save_results(
         stem: What the file names start with.
 
     Returns:
-        What each file is to its name: 'overlay' and 'mask' of a segmenter, else 'features'.
+        What each file is to its name: 'overlay' and 'mask' of a segmenter, 'overlay' of a detector and 'instances' (the
+        number of each pixel's object in the report, from 1 on) if it makes masks, else 'features'.
     """
+    if prediction.detections is not None:
+        names = {"overlay": f"{stem}_overlay.png"}
+        picture = draw_detections(image, prediction.detections, manifest.classes, manifest.palette)
+        write_image(out / names["overlay"], picture)
+        if prediction.detections.masks is not None:
+            names["instances"] = f"{stem}_instances.png"
+            write_image(out / names["instances"], instance_map(prediction.detections.masks))
+        return names
     if prediction.class_map is None:
         name = f"{stem}_features.npz"
         write_npz(out / name, prediction.outputs)
@@ -88,6 +100,22 @@ def save_results(
     write_image(out / names["overlay"], add_legend(picture, manifest.classes, manifest.palette, present))
     write_image(out / names["mask"], prediction.class_map)
     return names
+
+
+def instance_map(masks: npt.NDArray[np.bool_]) -> npt.NDArray[np.uint16]:
+    """Number the pixels (H, W) by object, from 1 on, the surest on top; 0 is none."""
+    numbers = np.zeros(masks.shape[1:], dtype=np.uint16)
+    for index in reversed(range(len(masks))):
+        numbers[masks[index]] = index + 1
+    return numbers
+
+
+def object_records(detections: Detections, classes: Sequence[str]) -> list[dict[str, Any]]:
+    """Return class, score and box (left, top, right, bottom in pixels) of every object, ready for JSON."""
+    return [
+        {"class": classes[label], "score": round(float(score), 4), "box": [round(float(side), 2) for side in box]}
+        for box, score, label in zip(detections.boxes, detections.scores, detections.labels, strict=True)
+    ]
 
 
 def predict_images(predictor: Predictor, paths: Sequence[Path], out: Path) -> tuple[list[Any], list[Any]]:
@@ -111,6 +139,9 @@ def predict_images(predictor: Predictor, paths: Sequence[Path], out: Path) -> tu
         record: dict[str, Any] = {"image": os.fspath(path), "size": list(image.shape[:2]), "files": files}
         if prediction.class_map is not None:
             record["shares"] = class_shares(prediction, predictor.manifest)
+        if prediction.detections is not None:
+            record["objects"] = object_records(prediction.detections, predictor.manifest.classes)
+            record["exact"] = prediction.detections.exact
         done.append({**record, "timings_ms": {k: round(v, 3) for k, v in prediction.timings_ms.items()}})
     return done, failed
 
@@ -134,10 +165,20 @@ def result_table(done: Sequence[Any]) -> str:
                 "x".join(map(str, record["size"])),
                 f"{record['timings_ms']['infer']:.1f}",
                 f"{sum(record['timings_ms'].values()):.1f}",
-                ", ".join(f"{name} {share:.0%}" for name, share in top) or next(iter(record["files"].values())),
+                ", ".join(f"{name} {share:.0%}" for name, share in top)
+                or counted(record.get("objects"))
+                or next(iter(record["files"].values())),
             ]
         )
     return format_table(["image", "size (HxW)", "model ms", "total ms", "result"], rows, right={2, 3})
+
+
+def counted(objects: Sequence[Any] | None) -> str:
+    """Say how many objects of each class there are, the most frequent first; nothing where none were looked for."""
+    if objects is None:
+        return ""
+    counts = Counter(item["class"] for item in objects).most_common(4)
+    return ", ".join(f"{number} {name}" for name, number in counts) or "no objects"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -151,9 +192,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     if out.exists() and not out.is_dir():
         raise ValueError(f"--out {out} is a file; expected a folder")
     paths = list_images(args.images)
-    endings = ("overlay.png", "mask.png", "features.npz")
+    endings = ("overlay.png", "mask.png", "instances.png", "features.npz")
     refuse_overwriting((out / f"{stem}_{ending}" for stem in unique_stems(paths) for ending in endings), paths)
-    predictor = Predictor(args.bundle, runtime=args.runtime, precision=args.precision, threads=args.threads)
+    if args.score is not None and not 0 <= args.score <= 1:
+        raise ValueError(f"--score {args.score} must lie between 0 and 1")
+    predictor = Predictor(
+        args.bundle, runtime=args.runtime, precision=args.precision, threads=args.threads, score=args.score
+    )
     done, failed = predict_images(predictor, paths, out)
     if done:
         report = {

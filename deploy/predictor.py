@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from deploy.detections import MASK_THRESHOLD, Detections, read_detections
 from deploy.io import read_image
 from deploy.manifest import load_manifest
 from deploy.postprocess import segmentation_map
@@ -35,12 +36,14 @@ class Prediction:
         geometry: Where the image lay in the input.
         timings_ms: 'preprocess', 'infer' and 'postprocess'. Reading the file is not counted.
         class_map: (H0, W0) class indices for the task 'segmentation', else None.
+        detections: Objects for the tasks 'detection' and 'instance_segmentation', else None.
     """
 
     outputs: dict[str, npt.NDArray[Any]]
     geometry: Geometry
     timings_ms: dict[str, float]
     class_map: npt.NDArray[Any] | None = None
+    detections: Detections | None = None
 
 
 class Predictor:
@@ -51,6 +54,7 @@ class Predictor:
         runtime: 'openvino' or 'onnxruntime'.
         precision: 'fp32', 'fp16' or 'int8'. Defaults to the runtime's preference; see `Manifest.select`.
         threads: CPU threads. Defaults to the CPUs this process may use.
+        score: Objects of a detector with a lower score are left out. Defaults to the manifest's threshold 'score'.
 
     Attributes:
         manifest: The bundle's manifest.
@@ -72,6 +76,7 @@ class Predictor:
         runtime: str = "openvino",
         precision: str | None = None,
         threads: int | None = None,
+        score: float | None = None,
     ) -> None:
         self.manifest = load_manifest(bundle_dir)
         if self.manifest.input.shape[0] != 1:
@@ -89,6 +94,7 @@ class Predictor:
             threads=default_threads() if threads is None else threads,
         )
         self.preprocess = Preprocessor(self.manifest.input)
+        self.score_threshold = self.manifest.thresholds.get("score", 0.0) if score is None else score
 
     def predict(self, image: str | os.PathLike[str] | npt.NDArray[np.uint8]) -> Prediction:
         """Predict one image.
@@ -104,15 +110,23 @@ class Predictor:
         timings: dict[str, float] = {}
         tensor, geometry = _timed(timings, "preprocess", lambda: self.preprocess(pixels))
         outputs = _timed(timings, "infer", lambda: self.runtime(tensor))
-        class_map = _timed(timings, "postprocess", lambda: self.postprocess(outputs, geometry))
-        return Prediction(outputs, geometry, timings, class_map)
+        result = _timed(timings, "postprocess", lambda: self.postprocess(outputs, geometry))
+        if isinstance(result, Detections):
+            return Prediction(outputs, geometry, timings, detections=result)
+        return Prediction(outputs, geometry, timings, class_map=result)
 
-    def postprocess(self, outputs: dict[str, npt.NDArray[Any]], geometry: Geometry) -> npt.NDArray[Any] | None:
-        """Turn a runtime's outputs into the class map, (H0, W0), of a segmenter; None for features."""
-        if self.manifest.task != "segmentation":
+    def postprocess(
+        self, outputs: dict[str, npt.NDArray[Any]], geometry: Geometry
+    ) -> npt.NDArray[Any] | Detections | None:
+        """Turn outputs into the class map, (H0, W0), of a segmenter or the objects of a detector; None for features."""
+        if self.manifest.task == "segmentation":
+            name = next(spec.name for spec in self.manifest.outputs if spec.kind == "logits")
+            return segmentation_map(outputs[name][0], geometry, self.manifest.input.size)
+        if self.manifest.task == "features":
             return None
-        name = next(spec.name for spec in self.manifest.outputs if spec.kind == "logits")
-        return segmentation_map(outputs[name][0], geometry, self.manifest.input.size)
+        mask_threshold = self.manifest.thresholds.get("mask", MASK_THRESHOLD)
+        specs, size = self.manifest.outputs, self.manifest.input.size
+        return read_detections(outputs, specs, geometry, size, self.score_threshold, mask_threshold)
 
     def describe(self) -> dict[str, Any]:
         """Return what a measurement has to state: the file, its precision and hash, and the runtime's own account."""

@@ -1,6 +1,7 @@
 """The reference of a bundle, `reference.npz`: inputs, and what each model file made of them on the workstation."""
 
 import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -8,10 +9,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from deploy.detections import match, read_detections
 from deploy.files import write_npz
+from deploy.preprocess import Geometry
 from deploy.runtimes.base import Runtime
+from deploy.specs import MASK_KINDS, OutputSpec
 
 REFERENCE_NAME = "reference.npz"
+# What the same file may differ by on another device, per object.
+_BOX_IOU, _SCORE_TOLERANCE = 0.95, 0.01
 Array = npt.NDArray[Any]
 
 
@@ -54,8 +60,9 @@ class ReferenceCheck:
 
     Attributes:
         filename: The model file.
-        error: The largest max|a - b| / max|b| over inputs and outputs, b being the workstation's.
-        output: The name of the output that has it.
+        error: The largest max|a - b| / max|b| over inputs and outputs, b being the workstation's; of a detector, whose
+            objects may come in another order, the largest share of objects that do not match.
+        output: The name of the output that has it; 'objects' of a detector.
         tolerance: The largest error that passes.
     """
 
@@ -81,13 +88,16 @@ def relative_error(value: Array, expected: Array) -> float:
     return difference / scale
 
 
-def check_reference(runtime: Runtime, reference: Reference, filename: str) -> ReferenceCheck:
+def check_reference(
+    runtime: Runtime, reference: Reference, filename: str, specs: Sequence[OutputSpec] = ()
+) -> ReferenceCheck:
     """Run the reference's inputs and compare.
 
     Args:
         runtime: `filename`, loaded on this device.
         reference: From `load_reference`.
         filename: The model file whose outputs to compare with.
+        specs: The manifest's outputs; those of a detector are compared as objects.
 
     Raises:
         ValueError: The reference knows no such file or output.
@@ -95,8 +105,14 @@ def check_reference(runtime: Runtime, reference: Reference, filename: str) -> Re
     if filename not in reference.outputs:
         raise ValueError(f"the reference has no outputs of {filename}; it has {sorted(reference.outputs)}")
     worst = (-1.0, "")
+    detector = any(spec.kind == "boxes" for spec in specs)
     for index, tensor in enumerate(reference.inputs):
         found = runtime(tensor)
+        if detector:
+            expected_outputs = {name: values[index] for name, values in reference.outputs[filename].items()}
+            error = _unmatched(found, expected_outputs, specs, (tensor.shape[2], tensor.shape[3]))
+            worst = max(worst, (error, "objects"))
+            continue
         for name, expected in reference.outputs[filename].items():
             if name not in found:
                 raise ValueError(f"the reference has an output {name!r} of {filename}; the model has {sorted(found)}")
@@ -106,6 +122,15 @@ def check_reference(runtime: Runtime, reference: Reference, filename: str) -> Re
             if np.isnan(error):
                 return ReferenceCheck(filename, error, name, reference.tolerances[filename])
     return ReferenceCheck(filename, worst[0], worst[1], reference.tolerances[filename])
+
+
+def _unmatched(
+    found: Mapping[str, Array], expected: Mapping[str, Array], specs: Sequence[OutputSpec], size: tuple[int, int]
+) -> float:
+    whole = Geometry(size, size)
+    boxes = [spec for spec in specs if spec.kind not in MASK_KINDS]
+    first, second = (read_detections(outputs, boxes, whole, size, 0.0) for outputs in (expected, found))
+    return 1 - match(first, second, _BOX_IOU, _SCORE_TOLERANCE).share
 
 
 def save_reference(bundle_dir: str | os.PathLike[str], reference: Reference) -> None:

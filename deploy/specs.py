@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 INPUT_DTYPES = ("float32", "uint8")
-OUTPUT_KINDS = ("logits", "feature")
+DETECTION_KINDS = ("boxes", "scores", "labels", "number", "checks")
+MASK_KINDS = ("box_masks", "mask_logits")
+OUTPUT_KINDS = ("logits", "feature", *DETECTION_KINDS, *MASK_KINDS)
 PRECISIONS = ("fp32", "fp16", "int8")
 TARGETS = ("any", "openvino", "tensorrt")
 
@@ -143,8 +145,13 @@ class OutputSpec:
         name: The output's name in the graph.
         shape: Static, N first; (N, channels, h, w) for maps.
         dtype: As numpy calls it, for example 'float32'.
-        kind: 'logits' (scores of the classes, before softmax) or 'feature'.
-        stride: Input pixels per output cell; may be a fraction (3.5 for patches of 14 enlarged four times).
+        kind: 'logits' (scores of the classes of each cell, before softmax) or 'feature'. Of a detector, room for n
+            objects by falling score: 'boxes' (N, n, 4) left, top, right, bottom in pixels of the input, 'scores' and
+            'labels' (N, n), 'number' (N,) of them that are real, 'checks' (N, 2): whether the suppression of
+            overlapping boxes came to its end, and how many boxes found no room. Masks are 'box_masks' (N, n, m, m),
+            probabilities over each box, or 'mask_logits' (N, n, h, w) over the input.
+        stride: Input pixels per output cell; may be a fraction (3.5 for patches of 14 enlarged four times), and is 1
+            for what is no map.
         meaning: A sentence for the reader of the manifest.
 
     Raises:

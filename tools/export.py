@@ -21,6 +21,7 @@ from vitdense.config import load_config
 from vitdense.engine.build import build_model, dataset_metainfo
 from vitdense.export import ExportRequest, Parity, export_bundle, parity_images
 from vitdense.export.bundle import check_destination
+from vitdense.export.wrappers import TASKS
 
 
 def parse_args() -> argparse.Namespace:
@@ -32,7 +33,7 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument(
         "--task",
         default="auto",
-        choices=["auto", "segmentation", "features"],
+        choices=TASKS,
         help="features: backbone and pyramid alone (default: what the model is for)",
     )
     parser.add_argument("--batch", type=int, default=1, help="images per run (default: 1)")
@@ -74,7 +75,8 @@ def main() -> None:
         manifest, parities = export_bundle(model, cfg, request)
     console.print(parity_table(parities))
     for output in manifest.outputs:
-        console.print(f"output {output.name}: {list(output.shape)}, stride {output.stride:g}")
+        stride = f", stride {output.stride:g}" if output.kind in ("logits", "feature") else ""
+        console.print(f"output {output.name}: {list(output.shape)}{stride}")
     console.print(f"Bundle written to {args.out}")
 
 
@@ -88,6 +90,8 @@ def check_classes(trained: Trained, classes: Sequence[str] | None) -> None:
 
 
 def parity_table(parities: list[Parity]) -> Table:
+    if parities and parities[0].detections is not None:
+        return detection_table(parities)
     table = Table(title="Exported file against eager torch")
     for column in ("runtime", "images", "output", "relative error", "equal argmax"):
         table.add_column(column)
@@ -95,6 +99,19 @@ def parity_table(parities: list[Parity]) -> Table:
         for name, error in parity.relative_error.items():
             agreement = "" if parity.argmax_agreement is None else f"{parity.argmax_agreement:.3%}"
             table.add_row(parity.runtime, str(parity.images), name, f"{error:.1e}", agreement)
+    return table
+
+
+def detection_table(parities: list[Parity]) -> Table:
+    table = Table(title="Exported file against MMDetection's prediction")
+    for column in ("runtime", "images", "objects", "of MMDetection", "matched", "lowest mask IoU"):
+        table.add_column(column, justify="left" if column == "runtime" else "right")
+    for parity in parities:
+        assert parity.detections is not None
+        found = parity.detections
+        masks = "" if found.lowest_mask_iou is None else f"{found.lowest_mask_iou:.4f}"
+        counts = (found.exported, found.eager, found.matched)
+        table.add_row(parity.runtime, str(parity.images), *map(str, counts), masks)
     return table
 
 

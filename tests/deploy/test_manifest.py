@@ -62,7 +62,7 @@ def _edit(folder, change):
         (lambda v: v["files"][FP32].pop("sha256"), r"file 'model.onnx' has missing fields \['sha256'\]"),
         (lambda v: v.update(input=3), r"input is int; expected an object"),
         (lambda v: v.update(outputs={}), r"outputs must be a list"),
-        (lambda v: v.update(task="depth"), r"task is 'depth'; expected one of 'segmentation', 'features'"),
+        (lambda v: v.update(task="depth"), r"task is 'depth'; expected one of 'segmentation', 'detection'"),
         (lambda v: v["palette"].pop(), r"5 classes but 4 palette"),
         (lambda v: v["palette"].__setitem__(1, [0, 0, 256]), r"palette colour of 'road'"),
         (lambda v: v["outputs"][0].update(shape=[1, 4, 12, 16]), r"\[N, 5, h, w\]"),

@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -26,9 +27,11 @@ from deploy.specs import FileSpec
 
 from ..engine.build import dataset_metainfo
 from ..models import ViT
+from .detection.graph import DetectorGraph, detector_thresholds
+from .detection.parity import eager_detections
 from .lowering import lower
 from .onnx_export import OPSET, export_onnx
-from .parity import Array, Parity, check_parity, eager_outputs, installed_runtimes
+from .parity import Array, Parity, check_detections, check_parity, eager_outputs, installed_runtimes
 from .spec import classes_and_palette, input_spec, output_specs
 from .wrappers import wrap
 
@@ -49,7 +52,7 @@ class ExportRequest:
     Args:
         out: Folder of the bundle.
         shape: (H, W) of the input in pixels.
-        task: 'auto', 'segmentation' or 'features'.
+        task: See :func:`.wrappers.wrap`.
         images: Real images for the parity check.
         source: Where the model comes from, for the manifest.
         threads: CPU threads of the parity check.
@@ -84,34 +87,36 @@ def export_bundle(model: nn.Module, cfg: Config, request: ExportRequest) -> tupl
     """
     check_destination(request.out, request.overwrite)
     model = model.eval().cpu()
-    graph = wrap(model, request.task).eval()
     patch_size = next(module.patch_size for module in model.modules() if isinstance(module, ViT))
     if min(request.shape) < patch_size or max(request.shape) > _LARGEST_SIDE:
         raise ValueError(f"the shape {request.shape} must lie in {patch_size} (one patch) to {_LARGEST_SIDE} pixels")
+    graph = wrap(model, request.task, request.shape).eval()
     request.out.parent.mkdir(parents=True, exist_ok=True)
     work = Path(tempfile.mkdtemp(prefix=f".{request.out.name}.", dir=request.out.parent))
     try:
-        names = export_onnx(
-            wrap(lower(model, request.shape), request.task).eval(), request.shape, work / MODEL_FILE, request.batch
-        )
+        lowered = wrap(lower(model, request.shape), request.task, request.shape).eval()
+        names = export_onnx(lowered, request.shape, work / MODEL_FILE, request.batch)
         spec = input_spec(cfg, request.shape, request.batch)
         preprocess = Preprocessor(spec)
-        tensors = [preprocess(read_image(path))[0] for path in request.images]
-        if request.batch > 1:
-            tensors = [_repeat(tensor, request.batch) for tensor in tensors]
-        expected = eager_outputs(graph, tensors)
-        outputs = output_specs(
-            graph.outputs(len(names)), [array.shape for array in expected[0]], request.shape, patch_size
-        )
+        tensors, geometries = zip(*(preprocess(read_image(path)) for path in request.images), strict=True)
+        tensors = tuple(tensor.repeat(request.batch, axis=0) for tensor in tensors)
+        detector = isinstance(graph, DetectorGraph)
+        expected = eager_outputs(graph, tensors[:1] if detector else tensors)
+        outputs = output_specs(graph.outputs(len(names)), expected[0], request.shape, patch_size)
+        thresholds = detector_thresholds(model) if detector else {}
+        if detector:
+            objects = eager_detections(model, tensors, geometries)
+            check = partial(check_detections, expected=objects, geometries=geometries, mask=thresholds.get("mask", 0.5))
+        else:
+            check = partial(check_parity, expected=expected)
         parities = [
-            check_parity(work / MODEL_FILE, name, tensors, expected, spec, outputs, request.threads)
+            check(work / MODEL_FILE, name, tensors, spec=spec, outputs=outputs, threads=request.threads)
             for name in installed_runtimes()
         ]
-        classes, palette = (
-            classes_and_palette(dataset_metainfo(cfg), outputs[0].shape[1])
-            if graph.task == "segmentation"
-            else ([], [])
-        )
+        number = outputs[0].shape[1] if graph.task == "segmentation" else 0
+        if isinstance(graph, DetectorGraph):
+            number = graph.num_classes
+        classes, palette = classes_and_palette(dataset_metainfo(cfg), number) if number else ([], [])
         manifest = Manifest(
             task=graph.task,
             input=spec,
@@ -119,6 +124,7 @@ def export_bundle(model: nn.Module, cfg: Config, request: ExportRequest) -> tupl
             files={MODEL_FILE: file_spec(work / MODEL_FILE, "fp32", "any")},
             classes=tuple(classes),
             palette=tuple(palette),
+            thresholds=thresholds,
             source=request.source,
             tools=tool_versions(),
         )
@@ -170,10 +176,6 @@ def tool_versions() -> dict[str, str]:
 def now() -> str:
     """Date and time in UTC, ISO 8601."""
     return datetime.now(timezone.utc).isoformat(timespec="seconds")
-
-
-def _repeat(tensor: Array, batch: int) -> Array:
-    return tensor.repeat(batch, axis=0)
 
 
 def _reference(tensors: Sequence[Array], runtime: Any) -> Reference:

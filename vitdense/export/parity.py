@@ -13,6 +13,7 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
+from deploy.detections import Detections
 from deploy.postprocess import segmentation_map
 from deploy.preprocess import Geometry
 from deploy.reference import relative_error
@@ -20,6 +21,7 @@ from deploy.runtimes import create_runtime
 from deploy.specs import InputSpec, OutputSpec
 
 from ..errors import ParityError
+from .detection.parity import DetectionParity, compare_detections
 
 RELATIVE_ERROR = 1e-4
 ARGMAX_AGREEMENT = 0.999
@@ -37,17 +39,22 @@ class Parity:
         images: Number of real images compared.
         relative_error: Largest ``max|a - b| / max|b|`` by output name, b being torch's.
         argmax_agreement: Smallest share of pixels of an image with equal argmax; None without logits.
+        detections: Of a detector, whose outputs are compared as objects; ``relative_error`` is empty then.
     """
 
     runtime: str
     images: int
     relative_error: dict[str, float]
     argmax_agreement: float | None
+    detections: DetectionParity | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """For the receipt, with the limits that it had to meet."""
         limits = {"relative_error": RELATIVE_ERROR, "argmax_agreement": ARGMAX_AGREEMENT}
-        return {**asdict(self), "against": "eager torch, float32", "limits": limits}
+        record = {**asdict(self), "against": "eager torch, float32", "limits": limits}
+        if self.detections is not None:
+            record |= {"against": "MMDetection's prediction, float32", "detections": self.detections.to_dict()}
+        return record
 
 
 def installed_runtimes() -> list[str]:
@@ -110,6 +117,40 @@ def check_parity(
             f"{ARGMAX_AGREEMENT:.1%}; no bundle was written"
         )
     return Parity(runtime_name, len(tensors), errors, agreement)
+
+
+def check_detections(
+    path: Path,
+    runtime_name: str,
+    tensors: Sequence[Array],
+    expected: Sequence[Detections],
+    geometries: Sequence[Geometry],
+    mask: float,
+    spec: InputSpec,
+    outputs: Sequence[OutputSpec],
+    threads: int,
+) -> Parity:
+    """Compares a detector's ONNX file with what MMDetection predicts.
+
+    Args:
+        path: The file.
+        runtime_name: 'onnxruntime' or 'openvino', at float32.
+        tensors: Preprocessed real images, (N, 3, H, W) each.
+        expected: Per image MMDetection's objects.
+        geometries: Per image where it lies in its tensor.
+        mask: Probability from which a pixel belongs to an object.
+        spec: The input, as the manifest will say it.
+        outputs: The outputs, likewise.
+        threads: CPU threads.
+
+    Raises:
+        ParityError: A limit is missed.
+    """
+    runtime = create_runtime(runtime_name, path, input_spec=spec, output_specs=outputs, threads=threads)
+    found = [runtime(tensor) for tensor in tensors]
+    where = f"{path.name} on {runtime_name}"
+    parity = compare_detections(found, expected, geometries, outputs, spec.size, mask, where)
+    return Parity(runtime_name, len(tensors), {}, None, parity)
 
 
 def _equal_pixels(found: Array, reference: Array, size: tuple[int, int]) -> float:

@@ -6,12 +6,16 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy.typing as npt
 from mmengine.config import Config
 
 from deploy.specs import InputSpec, OutputSpec
 
-from .wrappers import GraphOutput
+from ..datasets import leaf_datasets
+from .outputs import GraphOutput
 
+Array = npt.NDArray[Any]
+_MAPS = ("logits", "feature", "mask_logits")
 _HARMLESS = {"LoadImageFromFile", "LoadAnnotations", "PackSegInputs", "PackDetInputs"}
 
 
@@ -62,26 +66,30 @@ def _resize_step(pipeline: Sequence[Any]) -> Any:
 
 
 def output_specs(
-    outputs: Sequence[GraphOutput], shapes: Sequence[Sequence[int]], input_shape: tuple[int, int], patch_size: int
+    outputs: Sequence[GraphOutput], arrays: Sequence[Array], input_shape: tuple[int, int], patch_size: int
 ) -> tuple[OutputSpec, ...]:
     """Describes the outputs of a graph.
 
     Args:
         outputs: Their names and meanings.
-        shapes: Their shapes, (N, C, h, w) each.
+        arrays: What the graph gave for an image, in their order.
         input_shape: (H, W) of the input in pixels.
         patch_size: Of the backbone; the stride of a map is it times a power of two, also where sizes were rounded.
     """
     return tuple(
         OutputSpec(
             name=output.name,
-            shape=tuple(shape),
-            dtype="float32",
+            shape=tuple(array.shape),
+            dtype=str(array.dtype),
             kind=output.kind,
-            stride=patch_size * 2.0 ** round(math.log2(input_shape[0] / shape[2] / patch_size)),
+            stride=(
+                patch_size * 2.0 ** round(math.log2(input_shape[0] / array.shape[2] / patch_size))
+                if output.kind in _MAPS
+                else 1
+            ),
             meaning=output.meaning,
         )
-        for output, shape in zip(outputs, shapes, strict=True)
+        for output, array in zip(outputs, arrays, strict=True)
     )
 
 
@@ -103,10 +111,8 @@ def classes_and_palette(metainfo: dict[str, Any], num_classes: int) -> tuple[lis
 
 
 def _test_pipeline(cfg: Config) -> Sequence[Any]:
-    dataset = cfg.get("test_dataloader", {}).get("dataset")
-    while dataset is not None and "dataset" in dataset:
-        dataset = dataset["dataset"]
-    if dataset is None or "pipeline" not in dataset:
+    _, dataset = next(leaf_datasets(cfg.get("test_dataloader", {}).get("dataset", {}), ""))
+    if "pipeline" not in dataset:
         raise ValueError("the config has no test_dataloader with a pipeline")
     pipeline: Sequence[Any] = dataset["pipeline"]
     return pipeline

@@ -2,24 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from torch import Tensor, nn
 
-
-@dataclass(frozen=True)
-class GraphOutput:
-    """One output of the graph.
-
-    Args:
-        name: In the graph.
-        kind: 'logits' or 'feature'.
-        meaning: For the reader of the manifest.
-    """
-
-    name: str
-    kind: str
-    meaning: str
+from .detection.graph import DetectorGraph
+from .outputs import GraphOutput
 
 
 class SegmenterGraph(nn.Module):
@@ -78,30 +64,35 @@ def _neck(model: nn.Module) -> nn.Module:
     return model.get_submodule("neck") if getattr(model, "with_neck", False) else nn.Identity()
 
 
-Graph = SegmenterGraph | FeatureGraph
+Graph = SegmenterGraph | FeatureGraph | DetectorGraph
+TASKS = ("auto", "segmentation", "detection", "features")
 
 
-def wrap(model: nn.Module, task: str) -> Graph:
+def wrap(model: nn.Module, task: str, shape: tuple[int, int]) -> Graph:
     """Chooses the graph for a task.
 
     Args:
         model: The trained model.
-        task: 'auto' (a segmenter's logits, else an error), 'segmentation' or 'features'.
+        task: 'auto' (what the model is for), 'segmentation', 'detection' (with masks where the model makes them) or
+            'features'.
+        shape: (H, W) of the input in pixels.
 
     Raises:
         ValueError: Unknown task, or a model that the task does not fit.
     """
-    if task not in ("auto", "segmentation", "features"):
-        raise ValueError(f"task='{task}' is unknown; choose 'auto', 'segmentation' or 'features'")
+    if task not in TASKS:
+        raise ValueError(f"task='{task}' is unknown; choose one of {', '.join(TASKS)}")
     if task == "features":
         return FeatureGraph(model)
-    if not hasattr(model, "decode_head"):
-        raise ValueError(
-            f"a {type(model).__name__} is no segmenter with one decode head; whole detectors cannot be exported yet. "
-            "Export backbone and pyramid with --task features"
-        )
-    _check_segmenter(model)
-    return SegmenterGraph(model)
+    if hasattr(model, "decode_head") and task != "detection":
+        _check_segmenter(model)
+        return SegmenterGraph(model)
+    if (hasattr(model, "bbox_head") or hasattr(model, "roi_head")) and task != "segmentation":
+        return DetectorGraph(model, shape)
+    raise ValueError(
+        f"a {type(model).__name__} cannot be exported as task '{task}'; export backbone and pyramid with "
+        "--task features"
+    )
 
 
 def _check_segmenter(model: nn.Module) -> None:

@@ -1,0 +1,144 @@
+"""A whole detector as one static graph: image in, a fixed number of boxes out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..outputs import GraphOutput
+from .candidates import Detections, Limits
+from .one_stage import DenseHead, dynamic_masks
+from .two_stage import BoxAndMaskHead, Proposals
+
+SHOWN_SCORE = 0.3  # below it pictures of detectors fill with what is not there
+ROUNDS = 128  # a row of as many boxes, each suppressing the next, is still resolved
+
+
+class DetectorGraph(nn.Module):
+    """One-stage detectors with a dense head, and two-stage detectors with RPN and RoI head, post-processing included.
+
+    Boxes are clipped to the input, padding included; the host moves them into the image (letterbox) and clips again.
+
+    Args:
+        model: A detector of MMDetection in evaluation mode; its ``test_cfg`` says thresholds and numbers.
+        shape: (H, W) of the input in pixels.
+        rounds: Of every suppression, see :func:`.nms.suppress`. Defaults to :data:`ROUNDS`.
+        candidates: Boxes that reach the last suppression. Defaults to 1000.
+
+    Raises:
+        ValueError: A part of the detector, or an option of its ``test_cfg``, has no static form here; it is named.
+    """
+
+    def __init__(self, model: Any, shape: tuple[int, int], rounds: int = ROUNDS, candidates: int = 1000) -> None:
+        super().__init__()
+        self.backbone = model.backbone
+        self.neck = model.neck if model.with_neck else nn.Identity()
+        with torch.no_grad():
+            features = self.neck(self.backbone(torch.zeros(1, 3, *shape)))
+        sizes = [(int(feature.shape[-2]), int(feature.shape[-1])) for feature in features]
+        self.rpn: Proposals | None = None
+        if hasattr(model, "roi_head"):
+            rpn, rcnn = model.test_cfg.rpn, model.test_cfg.rcnn
+            first = Limits(
+                score_threshold=0.0,
+                iou_threshold=_iou(rpn),
+                per_level=rpn.nms_pre,
+                detections=rpn.max_per_img,
+                rounds=rounds,
+                min_size=rpn.get("min_bbox_size", -1),
+            )
+            last = Limits(
+                score_threshold=rcnn.score_thr,
+                iou_threshold=_iou(rcnn),
+                candidates=candidates,
+                detections=rcnn.max_per_img,
+                rounds=rounds,
+                min_size=-1,
+            )
+            self.rpn = Proposals(model.rpn_head, sizes, shape, first)
+            self.head: Any = BoxAndMaskHead(model.roi_head, shape, last)
+            self.has_masks = model.roi_head.with_mask
+        else:
+            cfg = model.test_cfg
+            limits = Limits(
+                score_threshold=cfg.score_thr,
+                iou_threshold=_iou(cfg),
+                per_level=cfg.nms_pre,
+                candidates=candidates,
+                detections=cfg.max_per_img,
+                rounds=rounds,
+                min_size=cfg.get("min_bbox_size", -1),
+            )
+            self.head = DenseHead(model.bbox_head, sizes, shape, limits)
+            self.has_masks = hasattr(model.bbox_head, "num_gen_params")
+            if self.has_masks:
+                grid = model.bbox_head.prior_generator.single_level_grid_priors(sizes[0], 0, device="cpu")
+                self.register_buffer("mask_grid", grid, persistent=False)
+
+    @property
+    def num_classes(self) -> int:
+        """Classes of objects."""
+        return int(self.head.stages[-1].num_classes if self.rpn is not None else self.head.head.num_classes)
+
+    @property
+    def task(self) -> str:
+        """'instance_segmentation' or 'detection'."""
+        return "instance_segmentation" if self.has_masks else "detection"
+
+    def forward(self, image: Tensor) -> tuple[Tensor, ...]:
+        """Maps (B, 3, H, W) to boxes (B, N, 4), scores (B, N), labels (B, N), number (B,), checks (B, 2) and masks.
+
+        ``checks`` holds whether every suppression converged (1.0) and how many boxes found no place. Masks of a
+        two-stage detector are probabilities over each box (B, N, m, m), those of RTMDet-Ins logits over the input
+        (B, N, h, w).
+        """
+        features = self.neck(self.backbone(image))
+        masks: Tensor | None
+        if self.rpn is not None:
+            proposals, objectness, converged = self.rpn(features)
+            found, masks = self.head(features, proposals, objectness)
+            found = found._replace(converged=torch.minimum(found.converged, converged))
+        else:
+            found, mask_features = self.head(features)
+            masks = self._masks(mask_features, found) if self.has_masks else None
+        best = found.candidates
+        checks = torch.stack([found.converged, found.overflow.to(found.converged.dtype)], dim=1)
+        outputs = (best.boxes, best.scores, best.labels, found.number, checks)
+        return outputs if masks is None else (*outputs, masks)
+
+    def _masks(self, features: Tensor, found: Detections) -> Tensor:
+        logits = dynamic_masks(features, found.candidates.extra, self.head.head, self.get_buffer("mask_grid"))
+        filled = (found.candidates.scores > 0).to(logits.dtype)
+        return logits * filled[..., None, None]
+
+    def outputs(self, count: int) -> list[GraphOutput]:
+        """Names, kinds and meanings of what :meth:`forward` gives, in order."""
+        masks = [
+            GraphOutput("masks", "box_masks", "probability that a cell of the box belongs to its object")
+            if self.rpn is not None
+            else GraphOutput("masks", "mask_logits", "score of each cell of the input for each object, before sigmoid")
+        ]
+        return [
+            GraphOutput("boxes", "boxes", "left, top, right, bottom in pixels of the input, by falling score"),
+            GraphOutput("scores", "scores", "0 to 1; 0 where there is no object"),
+            GraphOutput("labels", "labels", "class index"),
+            GraphOutput("number", "number", "how many of the objects are real"),
+            GraphOutput("checks", "checks", "1 if suppression came to its end; boxes that found no room"),
+            *(masks if self.has_masks else []),
+        ]
+
+
+def detector_thresholds(model: Any) -> dict[str, float]:
+    """Thresholds for the manifest: from which score objects are shown, and from which probability a pixel is one's."""
+    cfg = model.test_cfg.rcnn if hasattr(model, "roi_head") else model.test_cfg
+    mask = {"mask": float(cfg.mask_thr_binary)} if cfg.get("mask_thr_binary") is not None else {}
+    return {"score": max(SHOWN_SCORE, float(cfg.score_thr)), **mask}
+
+
+def _iou(cfg: Any) -> float:
+    nms = cfg.nms
+    if nms.get("type", "nms") != "nms" or nms.get("class_agnostic") or set(nms) - {"type", "iou_threshold"}:
+        raise ValueError(f"test_cfg has nms={dict(nms)}; a static graph knows dict(type='nms', iou_threshold=...)")
+    return float(nms.iou_threshold)
