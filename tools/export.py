@@ -37,6 +37,10 @@ def parse_args() -> argparse.Namespace:
         help="features: backbone and pyramid alone (default: what the model is for)",
     )
     parser.add_argument("--batch", type=int, default=1, help="images per run (default: 1)")
+    parser.add_argument(
+        "--nms-rounds", type=int, help="of a detector's suppression; more resolve longer chains of boxes"
+    )
+    parser.add_argument("--nms-candidates", type=int, help="boxes that reach a detector's suppression")
     parser.add_argument("--images", help="folder of real images for the parity check (default: the config's test data)")
     parser.add_argument("--num-images", type=int, default=8, help="how many of them (default: 8)")
     parser.add_argument("--threads", type=int, default=default_threads(), help="CPU threads (default: all)")
@@ -68,8 +72,17 @@ def main() -> None:
         "base_sha256": trained.base_sha256,
     }
     console = Console()
+    nms = {"rounds": args.nms_rounds, "candidates": args.nms_candidates}
     request = ExportRequest(
-        args.out, tuple(args.shape), args.task, images, source, args.threads, args.batch, args.overwrite
+        args.out,
+        tuple(args.shape),
+        args.task,
+        images,
+        source,
+        args.threads,
+        args.batch,
+        args.overwrite,
+        {name: value for name, value in nms.items() if value is not None},
     )
     with console.status(f"Exporting at {args.shape[0]} x {args.shape[1]} and comparing on {len(images)} images"):
         manifest, parities = export_bundle(model, cfg, request)

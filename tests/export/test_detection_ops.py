@@ -21,7 +21,7 @@ class TestNms:
         boxes = random_boxes(300, 200, generator)
         scores = torch.rand(300, generator=generator).sort(descending=True).values
         labels = torch.randint(0, 4, (300,), generator=generator)
-        kept = suppress(boxes[None], labels[None], 0.5, rounds=32)
+        kept = suppress(boxes[None], labels[None], 0.5, rounds=32, block_size=(64, 256, 300, 1000)[seed % 4])
         assert kept.converged.item() == 1
         _, expected = batched_nms(boxes, scores, labels, dict(type="nms", iou_threshold=0.5))
         assert torch.equal(kept.mask[0].nonzero()[:, 0], expected.sort().values)
@@ -34,6 +34,8 @@ class TestNms:
         scores = torch.linspace(1, 0.5, 40)
         _, expected = nms(boxes, scores, 0.7)
         enough = suppress(boxes[None], None, 0.7, rounds=41)
+        in_blocks = suppress(boxes[None], None, 0.7, rounds=8, block_size=8)
+        assert in_blocks.converged.item() == 1 and torch.equal(in_blocks.mask, enough.mask)
         assert enough.converged.item() == 1
         assert torch.equal(enough.mask[0].nonzero()[:, 0], expected.sort().values)
         few = suppress(boxes[None], None, 0.7, rounds=8)

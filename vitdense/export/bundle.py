@@ -7,7 +7,7 @@ import platform
 import shutil
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from functools import partial
 from importlib import metadata
@@ -58,6 +58,7 @@ class ExportRequest:
         threads: CPU threads of the parity check.
         batch: Images per run. Defaults to 1.
         overwrite: Whether an existing bundle is replaced. Defaults to False.
+        nms: ``rounds`` and ``candidates`` of a detector's graph, where they shall not be the defaults.
     """
 
     out: Path
@@ -68,6 +69,7 @@ class ExportRequest:
     threads: int
     batch: int = 1
     overwrite: bool = False
+    nms: dict[str, int] = field(default_factory=dict)
 
 
 def export_bundle(model: nn.Module, cfg: Config, request: ExportRequest) -> tuple[Manifest, list[Parity]]:
@@ -90,11 +92,11 @@ def export_bundle(model: nn.Module, cfg: Config, request: ExportRequest) -> tupl
     patch_size = next(module.patch_size for module in model.modules() if isinstance(module, ViT))
     if min(request.shape) < patch_size or max(request.shape) > _LARGEST_SIDE:
         raise ValueError(f"the shape {request.shape} must lie in {patch_size} (one patch) to {_LARGEST_SIDE} pixels")
-    graph = wrap(model, request.task, request.shape).eval()
+    graph = wrap(model, request.task, request.shape, **request.nms).eval()
     request.out.parent.mkdir(parents=True, exist_ok=True)
     work = Path(tempfile.mkdtemp(prefix=f".{request.out.name}.", dir=request.out.parent))
     try:
-        lowered = wrap(lower(model, request.shape), request.task, request.shape).eval()
+        lowered = wrap(lower(model, request.shape), request.task, request.shape, **request.nms).eval()
         names = export_onnx(lowered, request.shape, work / MODEL_FILE, request.batch)
         spec = input_spec(cfg, request.shape, request.batch)
         preprocess = Preprocessor(spec)

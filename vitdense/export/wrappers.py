@@ -68,7 +68,7 @@ Graph = SegmenterGraph | FeatureGraph | DetectorGraph
 TASKS = ("auto", "segmentation", "detection", "features")
 
 
-def wrap(model: nn.Module, task: str, shape: tuple[int, int]) -> Graph:
+def wrap(model: nn.Module, task: str, shape: tuple[int, int], **nms: int) -> Graph:
     """Chooses the graph for a task.
 
     Args:
@@ -76,6 +76,7 @@ def wrap(model: nn.Module, task: str, shape: tuple[int, int]) -> Graph:
         task: 'auto' (what the model is for), 'segmentation', 'detection' (with masks where the model makes them) or
             'features'.
         shape: (H, W) of the input in pixels.
+        **nms: ``rounds`` and ``candidates`` of :class:`.detection.graph.DetectorGraph`.
 
     Raises:
         ValueError: Unknown task, or a model that the task does not fit.
@@ -88,7 +89,7 @@ def wrap(model: nn.Module, task: str, shape: tuple[int, int]) -> Graph:
         _check_segmenter(model)
         return SegmenterGraph(model)
     if (hasattr(model, "bbox_head") or hasattr(model, "roi_head")) and task != "segmentation":
-        return DetectorGraph(model, shape)
+        return DetectorGraph(model, shape, **nms)
     raise ValueError(
         f"a {type(model).__name__} cannot be exported as task '{task}'; export backbone and pyramid with "
         "--task features"

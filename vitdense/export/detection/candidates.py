@@ -33,9 +33,9 @@ class Limits:
     score_threshold: float
     iou_threshold: float
     per_level: int = 1000
-    candidates: int = 1000
+    candidates: int = 1500
     detections: int = 100
-    rounds: int = 128
+    rounds: int = 32
     min_size: float = 0.0
 
     def __post_init__(self) -> None:
@@ -68,7 +68,8 @@ class Detections(NamedTuple):
         candidates: By falling score; behind ``number`` everything is 0.
         number: (B,), int64, boxes that are real.
         converged: (B,), 1.0 where the suppression reached its end.
-        overflow: (B,), int64, boxes above the threshold that ``Limits.candidates`` left no place for.
+        overflow: (B,), int64, boxes above the threshold that ``Limits.candidates`` left no place for although there was
+            room among the detections.
     """
 
     candidates: Candidates
@@ -123,7 +124,9 @@ def detect(found: Candidates, limits: Limits) -> Detections:
         final.labels * filled.to(torch.int64),
         final.extra * filled[..., None],
     )
-    overflow = (real - number).clamp(min=0)
+    # Boxes of a lower score than all that were looked at matter only where places are left.
+    full = filled.sum(dim=1) >= min(limits.detections, number)
+    overflow = (real - number).clamp(min=0) * (~full).to(torch.int64)
     return Detections(final, filled.sum(dim=1).to(torch.int64), kept.converged, overflow)
 
 

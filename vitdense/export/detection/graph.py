@@ -13,7 +13,8 @@ from .one_stage import DenseHead, dynamic_masks
 from .two_stage import BoxAndMaskHead, Proposals
 
 SHOWN_SCORE = 0.3  # below it pictures of detectors fill with what is not there
-ROUNDS = 128  # a row of as many boxes, each suppressing the next, is still resolved
+ROUNDS = 32  # a row of as many boxes in a block, each suppressing the next, is still resolved
+CANDIDATES = 1500
 
 
 class DetectorGraph(nn.Module):
@@ -25,13 +26,13 @@ class DetectorGraph(nn.Module):
         model: A detector of MMDetection in evaluation mode; its ``test_cfg`` says thresholds and numbers.
         shape: (H, W) of the input in pixels.
         rounds: Of every suppression, see :func:`.nms.suppress`. Defaults to :data:`ROUNDS`.
-        candidates: Boxes that reach the last suppression. Defaults to 1000.
+        candidates: Boxes that reach the last suppression. Defaults to :data:`CANDIDATES`.
 
     Raises:
         ValueError: A part of the detector, or an option of its ``test_cfg``, has no static form here; it is named.
     """
 
-    def __init__(self, model: Any, shape: tuple[int, int], rounds: int = ROUNDS, candidates: int = 1000) -> None:
+    def __init__(self, model: Any, shape: tuple[int, int], rounds: int = ROUNDS, candidates: int = CANDIDATES) -> None:
         super().__init__()
         self.backbone = model.backbone
         self.neck = model.neck if model.with_neck else nn.Identity()

@@ -7,6 +7,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+BLOCK_SIZE = 256
+
 
 class Kept(NamedTuple):
     """Result of :func:`suppress`.
@@ -20,18 +22,22 @@ class Kept(NamedTuple):
     converged: Tensor
 
 
-def suppress(boxes: Tensor, labels: Tensor | None, iou_threshold: float, rounds: int) -> Kept:
+def suppress(
+    boxes: Tensor, labels: Tensor | None, iou_threshold: float, rounds: int, block_size: int = BLOCK_SIZE
+) -> Kept:
     """Keeps a box unless a kept box of a higher score and the same label overlaps it by more than ``iou_threshold``.
 
-    Greedy NMS is the one fixed point of ``keep = not any(keep * overlap above the diagonal)``. Starting from all ones
-    it is reached after as many rounds as the longest chain of boxes of which each suppresses the next: a handful for
-    real images, but n for a row of n boxes. So the result says whether it converged.
+    Greedy NMS is the one fixed point of ``keep = not any(keep * overlap above the diagonal)``. It is sought block by
+    block: what the blocks before keep removes boxes of this one, and the rest starts from all ones and is repeated.
+    That takes as many rounds as the longest chain of boxes within the block of which each suppresses the next: a
+    handful for real images, but n for a row of n boxes. So the result says whether it converged.
 
     Args:
         boxes: (B, N, 4), x1 y1 x2 y2, by falling score.
         labels: (B, N), or None where every box competes with every other.
         iou_threshold: As in mmcv's ``nms``: an overlap equal to it does not suppress.
-        rounds: Repetitions in the graph, at least 1.
+        rounds: Repetitions in each block, at least 1.
+        block_size: Boxes of a block; small blocks need fewer rounds and make a larger graph.
 
     Raises:
         ValueError: ``rounds`` is below 1.
@@ -40,17 +46,26 @@ def suppress(boxes: Tensor, labels: Tensor | None, iou_threshold: float, rounds:
         raise ValueError(f"rounds={rounds} must be at least 1")
     boxes = boxes.float()  # areas of a few hundred pixels squared are beyond half precision
     length = boxes.shape[1]
-    over = (overlaps(boxes, boxes) > iou_threshold).to(boxes.dtype)
-    if labels is not None:
-        over = over * (labels[:, :, None] == labels[:, None, :]).to(boxes.dtype)
-    over = over * torch.ones(length, length, dtype=boxes.dtype, device=boxes.device).triu(1)  # a constant of the graph
-    keep = torch.ones_like(boxes[:, None, :, 0])
-    before = keep
-    for _ in range(rounds):
-        before = keep
-        keep = (torch.matmul(keep, over) < 0.5).to(boxes.dtype)
-    changed = (keep - before).abs().amax(dim=(1, 2))
-    return Kept(keep[:, 0], 1.0 - changed)
+    masks: list[Tensor] = []
+    changes = []
+    for start in range(0, length, block_size):
+        end = min(start + block_size, length)
+        over = (overlaps(boxes[:, :end], boxes[:, start:end]) > iou_threshold).float()  # (B, end, block)
+        if labels is not None:
+            over = over * (labels[:, :end, None] == labels[:, None, start:end]).float()
+        alive = torch.ones_like(boxes[:, None, start:end, 0])
+        if masks:
+            earlier = torch.cat(masks, dim=1)[:, None]
+            alive = (torch.matmul(earlier, over[:, :start]) < 0.5).float()
+        # A constant of the graph: a box is suppressed only by those before it.
+        within = over[:, start:] * torch.ones(end - start, end - start, device=boxes.device).triu(1)
+        keep = before = alive
+        for _ in range(rounds):
+            before = keep
+            keep = alive * (torch.matmul(keep, within) < 0.5).float()
+        changes.append((keep - before).abs().amax(dim=(1, 2)))
+        masks.append(keep[:, 0])
+    return Kept(torch.cat(masks, dim=1), 1.0 - torch.stack(changes).amax(dim=0))
 
 
 def overlaps(first: Tensor, second: Tensor) -> Tensor:

@@ -101,7 +101,8 @@ def compare_detections(
             raise ParityError(
                 f"output 'checks' of {where} is {checks.tolist()} on image {number}: "
                 + ("suppression did not come to its end" if checks[0] != 1 else f"{checks[1]:.0f} boxes found no room")
-                + "; no bundle was written. Raise test_cfg.score_thr, or lower nms_pre"
+                + "; no bundle was written. "
+                + ("Raise --nms-rounds" if checks[0] != 1 else "Raise --nms-candidates, or test_cfg.score_thr")
             )
         agreement = match(objects, read, BOX_IOU, SCORE_TOLERANCE)
         counts += [agreement.first, agreement.second, agreement.matched]

@@ -117,7 +117,8 @@ class BoxAndMaskHead(nn.Module):
         box = self._decoded(last, take(boxes, place), chosen)
         found = detect(Candidates(box, score, label, score[..., None][..., :0]), self.limits)
         over = (scores > self.limits.score_threshold).flatten(1).sum(dim=1) - score.shape[1]
-        found = found._replace(overflow=over.clamp(min=0))
+        room = found.number < found.candidates.scores.shape[1]
+        found = found._replace(overflow=over.clamp(min=0) * room.to(torch.int64))
         return found, None if self.masks is None else self._masks(features, found)
 
     def _stage(self, features: Sequence[Tensor], boxes: Tensor, stage: int) -> tuple[Tensor, Tensor]:
