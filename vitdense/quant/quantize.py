@@ -84,6 +84,8 @@ def quantize_openvino(
     receipt, reference = read_receipt(request.bundle / RECEIPT_FILE), load_reference(request.bundle)
     if manifest.input.shape[0] != 1:
         raise ValueError(f"the bundle takes {manifest.input.shape[0]} images at once; export it with --batch 1")
+    if manifest.task in ("detection", "instance_segmentation"):
+        raise ValueError("detectors cannot be quantized yet: their post-processing would be rounded to INT8 as well")
     if cfg is not None and manifest.task != "segmentation":
         raise ValueError(
             f"--eval scores segmenters; this bundle's task is '{manifest.task}': quantize it without --eval"

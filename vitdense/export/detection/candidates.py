@@ -42,7 +42,10 @@ class Limits:
         for field in fields(self):
             value = getattr(self, field.name)
             if field.type == "int" and not 1 <= value < TOPK_LIMIT:
-                raise ValueError(f"{field.name}={value} must lie in 1..{TOPK_LIMIT - 1}")
+                raise ValueError(
+                    f"{field.name}={value} must lie in 1..{TOPK_LIMIT - 1}, which every runtime can sort: set nms_pre and "
+                    "max_per_img of test_cfg"
+                )
 
 
 class Candidates(NamedTuple):

@@ -45,16 +45,16 @@ class DetectorGraph(nn.Module):
             first = Limits(
                 score_threshold=0.0,
                 iou_threshold=_iou(rpn),
-                per_level=rpn.nms_pre,
-                detections=rpn.max_per_img,
+                per_level=_setting(rpn, "nms_pre"),
+                detections=_setting(rpn, "max_per_img"),
                 rounds=rounds,
                 min_size=rpn.get("min_bbox_size", -1),
             )
             last = Limits(
-                score_threshold=rcnn.score_thr,
+                score_threshold=_setting(rcnn, "score_thr"),
                 iou_threshold=_iou(rcnn),
                 candidates=candidates,
-                detections=rcnn.max_per_img,
+                detections=_setting(rcnn, "max_per_img"),
                 rounds=rounds,
                 min_size=-1,
             )
@@ -64,11 +64,11 @@ class DetectorGraph(nn.Module):
         else:
             cfg = model.test_cfg
             limits = Limits(
-                score_threshold=cfg.score_thr,
+                score_threshold=_setting(cfg, "score_thr"),
                 iou_threshold=_iou(cfg),
-                per_level=cfg.nms_pre,
+                per_level=_setting(cfg, "nms_pre"),
                 candidates=candidates,
-                detections=cfg.max_per_img,
+                detections=_setting(cfg, "max_per_img"),
                 rounds=rounds,
                 min_size=cfg.get("min_bbox_size", -1),
             )
@@ -138,8 +138,14 @@ def detector_thresholds(model: Any) -> dict[str, float]:
     return {"score": max(SHOWN_SCORE, float(cfg.score_thr)), **mask}
 
 
+def _setting(cfg: Any, name: str) -> Any:
+    if cfg.get(name) is None:
+        raise ValueError(f"test_cfg has no {name}, which a static graph needs: {sorted(cfg)}")
+    return cfg[name]
+
+
 def _iou(cfg: Any) -> float:
-    nms = cfg.nms
+    nms = _setting(cfg, "nms")
     if nms.get("type", "nms") != "nms" or nms.get("class_agnostic") or set(nms) - {"type", "iou_threshold"}:
         raise ValueError(f"test_cfg has nms={dict(nms)}; a static graph knows dict(type='nms', iou_threshold=...)")
     return float(nms.iou_threshold)
