@@ -13,6 +13,7 @@ from deploy.specs import OutputSpec
 
 Array = npt.NDArray[Any]
 MASK_THRESHOLD = 0.5
+_TELLING_PIXELS = 400
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +42,6 @@ def read_detections(
     outputs: Mapping[str, Array],
     specs: Sequence[OutputSpec],
     geometry: Geometry,
-    input_size: tuple[int, int],
     score_threshold: float,
     mask_threshold: float = MASK_THRESHOLD,
 ) -> Detections:
@@ -51,7 +51,6 @@ def read_detections(
         outputs: Output name to array, N first.
         specs: The manifest's outputs.
         geometry: Where the image lay in the input, from `Preprocessor`.
-        input_size: (H, W) of the model's input.
         score_threshold: Objects with a lower score are left out.
         mask_threshold: Probability from which a pixel belongs to the object.
 
@@ -59,7 +58,7 @@ def read_detections(
         Objects in pixels of the original image.
 
     Raises:
-        ValueError: An output holds NaN or infinity, or a number of boxes that there is no room for.
+        ValueError: An output holds NaN or infinity, a negative class, or more boxes than there is room for.
     """
     named = {spec.kind: outputs[spec.name][0] for spec in specs if spec.kind != "feature"}
     number = int(named["number"])
@@ -68,6 +67,8 @@ def read_detections(
     for kind, array in named.items():
         if not np.isfinite(array).all():
             raise ValueError(f"the model's {kind} hold NaN or infinity; its detections would be meaningless")
+    if (named["labels"][:number] < 0).any():
+        raise ValueError("the model's labels hold a negative class; its detections would be meaningless")
     kept = np.flatnonzero(named["scores"][:number] >= score_threshold)
     height, width = geometry.original_size
     down, across = geometry.scale
@@ -80,9 +81,10 @@ def read_detections(
             paste_mask(masks[place], named["box_masks"][index], boxes[place], mask_threshold)
     elif "mask_logits" in named:
         limit = float(np.log(mask_threshold / (1 - mask_threshold)))
+        stride = next(spec.stride for spec in specs if spec.kind == "mask_logits")
         masks = np.zeros((len(kept), height, width), dtype=np.bool_)
         for place, index in enumerate(kept):
-            masks[place] = _enlarged(named["mask_logits"][index], geometry, input_size) > limit
+            masks[place] = _enlarged(named["mask_logits"][index], geometry, stride) > limit
     converged, overflow = (float(value) for value in named["checks"])
     labels = named["labels"][kept].astype(np.int64)
     scores = named["scores"][kept].astype(np.float32)
@@ -116,9 +118,13 @@ def _weights(low: float, high: float, cells: int, size: int) -> tuple[slice, npt
     return slice(first, last), np.maximum(0, 1 - distance).astype(np.float32)
 
 
-def _enlarged(plane: Array, geometry: Geometry, input_size: tuple[int, int]) -> Array:
-    """Logits over the input to logits over the image: to the input's size, cut to the image, to its size."""
-    whole = cv2.resize(plane.astype(np.float32), (input_size[1], input_size[0]), interpolation=cv2.INTER_LINEAR)
+def _enlarged(plane: Array, geometry: Geometry, stride: float) -> Array:
+    """Logits of cells to logits over the image: a cell to its pixels of the input, cut to the image, to its size.
+
+    The cells may reach beyond an input that is not made of whole patches.
+    """
+    covered = (round(plane.shape[1] * stride), round(plane.shape[0] * stride))
+    whole = cv2.resize(plane.astype(np.float32), covered, interpolation=cv2.INTER_LINEAR)
     valid = np.ascontiguousarray(np.asarray(whole)[geometry.valid_region])
     height, width = geometry.original_size
     return np.asarray(cv2.resize(valid, (width, height), interpolation=cv2.INTER_LINEAR))
@@ -132,7 +138,8 @@ class Agreement:
         first: Objects of the first.
         second: Objects of the second.
         matched: Pairs.
-        lowest_mask_iou: Of the pairs; 1 without masks or pairs.
+        lowest_mask_iou: Of the pairs whose masks have 400 pixels or more together: of fewer, one pixel is 0.25 % and
+            more. 1 without such pairs.
     """
 
     first: int
@@ -183,4 +190,19 @@ def box_iou(first: npt.NDArray[np.float32], second: npt.NDArray[np.float32]) -> 
 
 def _mask_iou(first: npt.NDArray[np.bool_], second: npt.NDArray[np.bool_]) -> float:
     either = int((first | second).sum())
-    return 1.0 if not either else int((first & second).sum()) / either
+    return 1.0 if either < _TELLING_PIXELS else int((first & second).sum()) / either
+
+
+def agreement(first: Detections, second: Detections) -> float:
+    """Share of objects that two detectors have in common where neither is in doubt, 0 to 1.
+
+    An object with a score of 0.35 or more on one side needs one of the same class, with an IoU of 0.7 or more and a
+    score of 0.25 or more, on the other; counted both ways, the smaller share.
+    """
+    shares = []
+    for one, other in ((first, second), (second, first)):
+        sure, likely = one.scores >= 0.35, other.scores >= 0.25
+        same = one.labels[sure][:, None] == other.labels[likely][None]
+        close = box_iou(one.boxes[sure], other.boxes[likely]) >= 0.7
+        shares.append(float((same & close).any(axis=1).mean()) if sure.any() else 1.0)
+    return min(shares)

@@ -142,6 +142,8 @@ def predict_images(predictor: Predictor, paths: Sequence[Path], out: Path) -> tu
         if prediction.detections is not None:
             record["objects"] = object_records(prediction.detections, predictor.manifest.classes)
             record["exact"] = prediction.detections.exact
+            if not prediction.detections.exact:
+                print(f"warning: {path}: more boxes overlap here than the graph resolves", file=sys.stderr)
         done.append({**record, "timings_ms": {k: round(v, 3) for k, v in prediction.timings_ms.items()}})
     return done, failed
 

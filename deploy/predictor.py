@@ -125,8 +125,12 @@ class Predictor:
         if self.manifest.task == "features":
             return None
         mask_threshold = self.manifest.thresholds.get("mask", MASK_THRESHOLD)
-        specs, size = self.manifest.outputs, self.manifest.input.size
-        return read_detections(outputs, specs, geometry, size, self.score_threshold, mask_threshold)
+        found = read_detections(outputs, self.manifest.outputs, geometry, self.score_threshold, mask_threshold)
+        if len(found) and found.labels.max() >= len(self.manifest.classes):
+            raise ValueError(
+                f"the model found class {found.labels.max()}, the manifest names {len(self.manifest.classes)}"
+            )
+        return found
 
     def describe(self) -> dict[str, Any]:
         """Return what a measurement has to state: the file, its precision and hash, and the runtime's own account."""

@@ -9,15 +9,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from deploy.detections import match, read_detections
+from deploy.detections import agreement, match, read_detections
 from deploy.files import write_npz
 from deploy.preprocess import Geometry
 from deploy.runtimes.base import Runtime
-from deploy.specs import MASK_KINDS, OutputSpec
+from deploy.specs import OutputSpec
 
 REFERENCE_NAME = "reference.npz"
-# What the same file may differ by on another device, per object.
-_BOX_IOU, _SCORE_TOLERANCE = 0.95, 0.01
+_MASK_IOU = 0.9  # masks of objects that match, on another device
 Array = npt.NDArray[Any]
 
 
@@ -128,9 +127,9 @@ def _unmatched(
     found: Mapping[str, Array], expected: Mapping[str, Array], specs: Sequence[OutputSpec], size: tuple[int, int]
 ) -> float:
     whole = Geometry(size, size)
-    boxes = [spec for spec in specs if spec.kind not in MASK_KINDS]
-    first, second = (read_detections(outputs, boxes, whole, size, 0.0) for outputs in (expected, found))
-    return 1 - match(first, second, _BOX_IOU, _SCORE_TOLERANCE).share
+    first, second = (read_detections(outputs, specs, whole, 0.25) for outputs in (expected, found))
+    masks = match(first, second, iou=0.7, score_tolerance=0.1).lowest_mask_iou
+    return 1 - min(agreement(first, second), 1.0 if masks >= _MASK_IOU else masks)
 
 
 def save_reference(bundle_dir: str | os.PathLike[str], reference: Reference) -> None:

@@ -73,6 +73,8 @@ def main() -> None:
     }
     console = Console()
     nms = {"rounds": args.nms_rounds, "candidates": args.nms_candidates}
+    if any(nms.values()) and hasattr(model, "decode_head"):
+        raise ValueError("--nms-rounds and --nms-candidates are for detectors, this model is a segmenter")
     request = ExportRequest(
         args.out,
         tuple(args.shape),

@@ -8,11 +8,13 @@ from deploy.preprocess import Geometry
 from deploy.specs import OutputSpec
 
 # An image of 100 x 200 (H x W) in an input of 64 x 64: scaled by 0.32 to 32 x 64, padding below.
-GEOMETRY, SIZE = Geometry((100, 200), (32, 64)), (64, 64)
+GEOMETRY = Geometry((100, 200), (32, 64))
 
 
 def spec(kind, shape, dtype="float32"):
-    return OutputSpec(name=f"the_{kind}", shape=shape, dtype=dtype, kind=kind, stride=1, meaning="")
+    return OutputSpec(
+        name=f"the_{kind}", shape=shape, dtype=dtype, kind=kind, stride=8 if kind == "mask_logits" else 1, meaning=""
+    )
 
 
 def outputs(boxes, scores, labels, number=None, checks=(1.0, 0.0), **masks):
@@ -29,7 +31,7 @@ def outputs(boxes, scores, labels, number=None, checks=(1.0, 0.0), **masks):
 
 
 def read(arrays_and_specs, score=0.0, **options):
-    return read_detections(*arrays_and_specs, GEOMETRY, SIZE, score, **options)
+    return read_detections(*arrays_and_specs, GEOMETRY, score, **options)
 
 
 def test_boxes_go_back_into_the_image_and_are_cut_to_it():

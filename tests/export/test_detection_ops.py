@@ -4,6 +4,8 @@ import pytest
 import torch
 from mmcv.ops import batched_nms, nms
 
+from vitdense.export.detection.boxes import clip_boxes, image_size
+from vitdense.export.detection.candidates import best_of_level
 from vitdense.export.detection.nms import suppress
 from vitdense.export.detection.roi_align import pyramid_roi_align
 
@@ -110,3 +112,22 @@ class TestRoiAlign:
         features, options = [torch.zeros(1, 1, 4, 4)], dict(output_size=7, sampling_ratio=0, finest_scale=56)
         with pytest.raises(ValueError, match="sampling_ratio=2"):
             pyramid_roi_align(features, torch.zeros(1, 1, 4), [8], **options)
+
+
+def test_the_size_of_an_image_is_read_from_its_padding():
+    images = torch.zeros(3, 3, 24, 40)
+    images[0] = 0.3
+    images[1, :, :17, :40] = -0.2
+    images[2, 1, :24, :9] = 1.0  # two channels of the image have the value of the padding
+    assert image_size(images, 0.0).tolist() == [[24, 40], [17, 40], [24, 9]]
+    boxes = torch.tensor([[[-5.0, -5, 50, 50]]]).expand(3, -1, -1)
+    assert clip_boxes(boxes, image_size(images, 0.0))[:, 0].tolist() == [[0, 0, 40, 24], [0, 0, 40, 17], [0, 0, 9, 24]]
+
+
+def test_places_and_labels_of_more_scores_than_float32_counts():
+    scores = torch.zeros(1, 6_000_011, 3)
+    wanted = [(5_999_999, 2), (6_000_010, 1), (5_592_406, 0)]
+    for rank, (place, label) in enumerate(wanted):
+        scores[0, place, label] = 0.9 - 0.1 * rank
+    values, places, labels = best_of_level(scores, 0.5, 3)
+    assert list(zip(places[0].tolist(), labels[0].tolist(), strict=True)) == wanted and (values > 0).all()

@@ -5,7 +5,7 @@ import json
 import cv2
 import pytest
 
-MODELS = ["vit48_gfl_bccd", "vit48_faster-rcnn_bccd"]
+MODELS = ["vit48_gfl_bccd"]
 
 
 @pytest.fixture(scope="module", params=MODELS)

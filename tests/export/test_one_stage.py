@@ -8,7 +8,7 @@ from mmengine.registry import MODELS, init_default_scope
 from vitdense.export.detection.candidates import Limits
 from vitdense.export.detection.one_stage import DenseHead, dynamic_masks
 
-SIZES, IMAGE = ((20, 28), (10, 14), (5, 7)), (160, 224)
+SIZES, VALID = ((20, 28), (10, 14), (5, 7)), [[160, 224], [131, 224]]  # the second image is padded below
 TEST_CFG = dict(nms_pre=200, min_bbox_size=0, score_thr=0.3, nms=dict(type="nms", iou_threshold=0.6), max_per_img=50)
 SIGMOID = dict(type="QualityFocalLoss", use_sigmoid=True, beta=2.0, loss_weight=1.0)
 SQUARE = dict(type="AnchorGenerator", ratios=[1.0], octave_base_scale=4, scales_per_octave=1, strides=[8, 16, 32])
@@ -61,13 +61,13 @@ def maps(seed):
 def test_the_same_boxes_as_mmdetections(name):
     head = build(name)
     limits = Limits(score_threshold=0.3, iou_threshold=0.6, per_level=200, candidates=600, detections=50, rounds=64)
-    static = DenseHead(head, SIZES, IMAGE, limits)
-    metas = [dict(img_shape=IMAGE, ori_shape=IMAGE, scale_factor=(1.0, 1.0))] * 2
+    static = DenseHead(head, SIZES, limits)
+    metas = [dict(img_shape=tuple(size), ori_shape=tuple(size), scale_factor=(1.0, 1.0)) for size in VALID]
     for seed in range(3):
         features = maps(seed)
         with torch.no_grad():
             expected = head.predict_by_feat(*head(features), batch_img_metas=metas, rescale=False)
-            found, mask_features = static([feature.clone() for feature in features])
+            found, mask_features = static([feature.clone() for feature in features], torch.tensor(VALID))
         assert found.converged.tolist() == [1, 1] and found.overflow.tolist() == [0, 0]
         for i, wanted in enumerate(expected):
             count = found.number[i].item()
@@ -87,14 +87,14 @@ def test_the_same_boxes_as_mmdetections(name):
 
 
 def test_what_does_not_fit_is_counted():
-    static = DenseHead(build("GFL"), SIZES, IMAGE, Limits(0.3, 0.6, per_level=200, candidates=20, rounds=1))
+    static = DenseHead(build("GFL"), SIZES, Limits(0.3, 0.6, per_level=200, candidates=20, rounds=1))
     with torch.no_grad():
-        found, _ = static(maps(0))
+        found, _ = static(maps(0), torch.tensor(VALID))
     assert found.overflow.min() > 0
 
 
 def test_other_heads_and_limits_are_refused():
     with pytest.raises(ValueError, match="a Linear cannot be exported yet; RetinaHead"):
-        DenseHead(torch.nn.Linear(1, 1), SIZES, IMAGE, Limits(0.3, 0.6))
+        DenseHead(torch.nn.Linear(1, 1), SIZES, Limits(0.3, 0.6))
     with pytest.raises(ValueError, match=r"candidates=4000 must lie in 1..3839"):
         Limits(0.3, 0.6, candidates=4000)

@@ -89,23 +89,29 @@ def export_bundle(model: nn.Module, cfg: Config, request: ExportRequest) -> tupl
     """
     check_destination(request.out, request.overwrite)
     model = model.eval().cpu()
-    patch_size = next(module.patch_size for module in model.modules() if isinstance(module, ViT))
+    patch_size = next((module.patch_size for module in model.modules() if isinstance(module, ViT)), None)
+    if patch_size is None:
+        raise ValueError(f"this {type(model).__name__} has no vitdense.ViT; only models on one can be exported yet")
     if min(request.shape) < patch_size or max(request.shape) > _LARGEST_SIDE:
         raise ValueError(f"the shape {request.shape} must lie in {patch_size} (one patch) to {_LARGEST_SIDE} pixels")
     graph = wrap(model, request.task, request.shape, **request.nms).eval()
     request.out.parent.mkdir(parents=True, exist_ok=True)
     work = Path(tempfile.mkdtemp(prefix=f".{request.out.name}.", dir=request.out.parent))
     try:
-        lowered = wrap(lower(model, request.shape), request.task, request.shape, **request.nms).eval()
-        names = export_onnx(lowered, request.shape, work / MODEL_FILE, request.batch)
         spec = input_spec(cfg, request.shape, request.batch)
         preprocess = Preprocessor(spec)
         tensors, geometries = zip(*(preprocess(read_image(path)) for path in request.images), strict=True)
         tensors = tuple(tensor.repeat(request.batch, axis=0) for tensor in tensors)
         detector = isinstance(graph, DetectorGraph)
         expected = eager_outputs(graph, tensors[:1] if detector else tensors)
-        outputs = output_specs(graph.outputs(len(names)), expected[0], request.shape, patch_size)
+        outputs = output_specs(graph.outputs(len(expected[0])), expected[0], request.shape, patch_size)
         thresholds = detector_thresholds(model) if detector else {}
+        number = outputs[0].shape[1] if graph.task == "segmentation" else 0
+        if isinstance(graph, DetectorGraph):
+            number = graph.num_classes
+        classes, palette = classes_and_palette(dataset_metainfo(cfg), number) if number else ([], [])
+        lowered = wrap(lower(model, request.shape), request.task, request.shape, **request.nms).eval()
+        export_onnx(lowered, request.shape, work / MODEL_FILE, request.batch)
         if detector:
             objects = eager_detections(model, tensors, geometries)
             check = partial(check_detections, expected=objects, geometries=geometries, mask=thresholds.get("mask", 0.5))
@@ -115,10 +121,6 @@ def export_bundle(model: nn.Module, cfg: Config, request: ExportRequest) -> tupl
             check(work / MODEL_FILE, name, tensors, spec=spec, outputs=outputs, threads=request.threads)
             for name in installed_runtimes()
         ]
-        number = outputs[0].shape[1] if graph.task == "segmentation" else 0
-        if isinstance(graph, DetectorGraph):
-            number = graph.num_classes
-        classes, palette = classes_and_palette(dataset_metainfo(cfg), number) if number else ([], [])
         manifest = Manifest(
             task=graph.task,
             input=spec,

@@ -149,7 +149,7 @@ def check_detections(
     runtime = create_runtime(runtime_name, path, input_spec=spec, output_specs=outputs, threads=threads)
     found = [runtime(tensor) for tensor in tensors]
     where = f"{path.name} on {runtime_name}"
-    parity = compare_detections(found, expected, geometries, outputs, spec.size, mask, where)
+    parity = compare_detections(found, expected, geometries, outputs, mask, where)
     return Parity(runtime_name, len(tensors), {}, None, parity)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import colorsys
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -105,9 +106,15 @@ def classes_and_palette(metainfo: dict[str, Any], num_classes: int) -> tuple[lis
             f"the model has {num_classes} classes, the data set of the config names {len(classes)}: {classes}"
         )
     palette = [(int(red), int(green), int(blue)) for red, green, blue in metainfo.get("palette") or ()]
-    if len(palette) != num_classes:
-        raise ValueError(f"the palette of the config's data set has {len(palette)} colours for {num_classes} classes")
-    return classes, palette
+    if len(palette) < num_classes:  # none at all, as LVIS's; or that of other classes, which would mislead
+        palette = [_colour(index) for index in range(num_classes)]
+    return classes, palette[:num_classes]
+
+
+def _colour(index: int) -> tuple[int, int, int]:
+    """A colour for a class without one: hues a golden section apart, so that neighbours differ."""
+    red, green, blue = colorsys.hsv_to_rgb(index * 0.618034 % 1, 0.75, 0.9)
+    return round(red * 255), round(green * 255), round(blue * 255)
 
 
 def _test_pipeline(cfg: Config) -> Sequence[Any]:

@@ -19,11 +19,25 @@ def check_coder(coder: Any) -> None:
         )
 
 
-def clip_boxes(boxes: Tensor, size: tuple[int, int]) -> Tensor:
-    """Boxes (..., 4), x1 y1 x2 y2, cut to an image of ``size`` (H, W)."""
-    height, width = size
-    x1, y1, x2, y2 = boxes.unbind(-1)
-    return torch.stack([x1.clamp(0, width), y1.clamp(0, height), x2.clamp(0, width), y2.clamp(0, height)], dim=-1)
+def clip_boxes(boxes: Tensor, size: Tensor) -> Tensor:
+    """Boxes (B, N, 4), x1 y1 x2 y2, cut to images of ``size`` (B, 2), heights and widths."""
+    limits = size.to(boxes.dtype)[:, [1, 0, 1, 0]][:, None]  # (B, 1, 4)
+    return torch.minimum(boxes.clamp(min=0), limits)
+
+
+def image_size(tensor: Tensor, pad_value: float) -> Tensor:
+    """Height and width (B, 2) of the images in padded tensors (B, 3, H, W).
+
+    An image starts at the upper left; behind it every channel has ``pad_value``. A normalised pixel has it in no
+    channel as a rule (means are no whole numbers), so that the last row and column that differ are the image's.
+    """
+    filled = (tensor != pad_value).any(dim=1).to(tensor.dtype)  # (B, H, W)
+    sizes = []
+    for other in (2, 1):
+        used = filled.amax(dim=other)
+        places = torch.arange(1, used.shape[1] + 1, dtype=tensor.dtype, device=tensor.device)
+        sizes.append((used * places).amax(dim=1))
+    return torch.stack(sizes, dim=1)
 
 
 def distance_to_box(centers: Tensor, distances: Tensor) -> Tensor:

@@ -94,7 +94,10 @@ def best_of_level(scores: Tensor, threshold: float, number: int) -> tuple[Tensor
     """
     classes = scores.shape[2]
     values, index = torch.topk(scores.flatten(1), min(number, scores.shape[1] * classes))
+    # Exporters divide whole numbers as float32, which is off by one beyond 2 ** 24: put right by the remainder.
     places = torch.div(index, classes, rounding_mode="floor")
+    rest = index - places * classes
+    places = places + (rest >= classes).to(index.dtype) - (rest < 0).to(index.dtype)
     return values * (values > threshold).to(values.dtype), places, index - places * classes
 
 

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from ..outputs import GraphOutput
+from .boxes import image_size
 from .candidates import Detections, Limits
 from .one_stage import DenseHead, dynamic_masks
 from .two_stage import BoxAndMaskHead, Proposals
@@ -20,7 +21,7 @@ CANDIDATES = 1500
 class DetectorGraph(nn.Module):
     """One-stage detectors with a dense head, and two-stage detectors with RPN and RoI head, post-processing included.
 
-    Boxes are clipped to the input, padding included; the host moves them into the image (letterbox) and clips again.
+    Boxes are cut to the image, whose size within the padded input the graph finds itself (:func:`.boxes.image_size`).
 
     Args:
         model: A detector of MMDetection in evaluation mode; its ``test_cfg`` says thresholds and numbers.
@@ -34,6 +35,9 @@ class DetectorGraph(nn.Module):
 
     def __init__(self, model: Any, shape: tuple[int, int], rounds: int = ROUNDS, candidates: int = CANDIDATES) -> None:
         super().__init__()
+        if hasattr(model, "decoder"):
+            raise ValueError(f"a {type(model).__name__} (a DETR) cannot be exported yet; --task features can")
+        self.pad_value = float(getattr(model.data_preprocessor, "pad_value", 0))
         self.backbone = model.backbone
         self.neck = model.neck if model.with_neck else nn.Identity()
         with torch.no_grad():
@@ -58,8 +62,8 @@ class DetectorGraph(nn.Module):
                 rounds=rounds,
                 min_size=-1,
             )
-            self.rpn = Proposals(model.rpn_head, sizes, shape, first)
-            self.head: Any = BoxAndMaskHead(model.roi_head, shape, last)
+            self.rpn = Proposals(model.rpn_head, sizes, first)
+            self.head: Any = BoxAndMaskHead(model.roi_head, last)
             self.has_masks = model.roi_head.with_mask
         else:
             cfg = model.test_cfg
@@ -72,7 +76,7 @@ class DetectorGraph(nn.Module):
                 rounds=rounds,
                 min_size=cfg.get("min_bbox_size", -1),
             )
-            self.head = DenseHead(model.bbox_head, sizes, shape, limits)
+            self.head = DenseHead(model.bbox_head, sizes, limits)
             self.has_masks = hasattr(model.bbox_head, "num_gen_params")
             if self.has_masks:
                 grid = model.bbox_head.prior_generator.single_level_grid_priors(sizes[0], 0, device="cpu")
@@ -95,14 +99,15 @@ class DetectorGraph(nn.Module):
         two-stage detector are probabilities over each box (B, N, m, m), those of RTMDet-Ins logits over the input
         (B, N, h, w).
         """
+        size = image_size(image, self.pad_value)
         features = self.neck(self.backbone(image))
         masks: Tensor | None
         if self.rpn is not None:
-            proposals, objectness, converged = self.rpn(features)
-            found, masks = self.head(features, proposals, objectness)
+            proposals, objectness, converged = self.rpn(features, size)
+            found, masks = self.head(features, proposals, objectness, size)
             found = found._replace(converged=torch.minimum(found.converged, converged))
         else:
-            found, mask_features = self.head(features)
+            found, mask_features = self.head(features, size)
             masks = self._masks(mask_features, found) if self.has_masks else None
         best = found.candidates
         checks = torch.stack([found.converged, found.overflow.to(found.converged.dtype)], dim=1)
@@ -134,7 +139,11 @@ class DetectorGraph(nn.Module):
 def detector_thresholds(model: Any) -> dict[str, float]:
     """Thresholds for the manifest: from which score objects are shown, and from which probability a pixel is one's."""
     cfg = model.test_cfg.rcnn if hasattr(model, "roi_head") else model.test_cfg
-    mask = {"mask": float(cfg.mask_thr_binary)} if cfg.get("mask_thr_binary") is not None else {}
+    mask: dict[str, float] = {}
+    if model.roi_head.with_mask if hasattr(model, "roi_head") else hasattr(model.bbox_head, "num_gen_params"):
+        mask = {"mask": float(_setting(cfg, "mask_thr_binary"))}
+        if not 0 < mask["mask"] < 1:
+            raise ValueError(f"test_cfg.mask_thr_binary={mask['mask']:g} must lie between 0 and 1")
     return {"score": max(SHOWN_SCORE, float(cfg.score_thr)), **mask}
 
 

@@ -19,20 +19,16 @@ class DenseHead(nn.Module):
     Args:
         head: RetinaHead, ATSSHead, GFLHead, RTMDetHead, RTMDetSepBNHead or RTMDetInsSepBNHead, trained.
         sizes: (H, W) of each level.
-        image_size: (H, W) of the input in pixels; boxes are clipped to it.
         limits: Of the graph.
 
     Raises:
         ValueError: Another head, or one whose class scores are not sigmoids.
     """
 
-    def __init__(
-        self, head: Any, sizes: Sequence[tuple[int, int]], image_size: tuple[int, int], limits: Limits
-    ) -> None:
+    def __init__(self, head: Any, sizes: Sequence[tuple[int, int]], limits: Limits) -> None:
         super().__init__()
         self.head: Any = head
         self.limits = limits
-        self.image_size = image_size
         self.decode = _decoder(head)
         if not getattr(head, "use_sigmoid_cls", True):
             raise ValueError(f"{type(head).__name__} scores classes by a softmax; only sigmoid scores can be exported")
@@ -43,10 +39,11 @@ class DenseHead(nn.Module):
         for i, level in enumerate(priors):
             self.register_buffer(f"priors_{i}", level.detach().clone()[None], persistent=False)
 
-    def forward(self, features: Sequence[Tensor]) -> tuple[Detections, Tensor | None]:
+    def forward(self, features: Sequence[Tensor], size: Tensor) -> tuple[Detections, Tensor | None]:
         """Detections of feature maps, and the maps that masks are made from, where the head makes masks.
 
-        ``extra`` of the detections holds kernels and priors (B, N, P + 4) then.
+        ``extra`` of the detections holds kernels and priors (B, N, P + 4) then. Boxes are cut to ``size`` (B, 2), the
+        heights and widths of the images.
         """
         scores, boxes, *others = self.head(features)
         factors = others[0] if others and _has_centerness(self.head) else None
@@ -62,7 +59,7 @@ class DenseHead(nn.Module):
             extra = score[..., None][..., :0]
             if kernels is not None:
                 extra = torch.cat([take(rows(kernels[i], kernels[i].shape[1]), place), prior], dim=-1)
-            box = clip_boxes(self.decode(prior, predicted, self.strides[i]), self.image_size)
+            box = clip_boxes(self.decode(prior, predicted, self.strides[i]), size)
             levels.append(Candidates(box, score, label, extra))
         joined = Candidates(*(torch.cat(parts, dim=1) for parts in zip(*levels, strict=True)))
         return detect(joined, self.limits), mask_features
@@ -71,11 +68,23 @@ class DenseHead(nn.Module):
         return int(self.get_buffer(f"priors_{level}").shape[1]) // int(boxes.shape[2] * boxes.shape[3])
 
 
+HEADS = (
+    "RetinaHead",
+    "ATSSHead",
+    "GFLHead",
+    "RTMDetHead",
+    "RTMDetSepBNHead",
+    "RTMDetInsHead",
+    "RTMDetInsSepBNHead",
+)
 Decoder = Callable[[Tensor, Tensor, float], Tensor]
 
 
 def _decoder(head: Any) -> Decoder:
     """How a head's predictions become boxes: (priors (B, N, 2 or 4), predictions (B, N, D), stride) to (B, N, 4)."""
+    kind = type(head).__name__
+    if kind not in HEADS:  # a subclass may decode in another way
+        raise ValueError(f"a {kind} cannot be exported yet; {', '.join(HEADS)} can")
     kinds = {base.__name__ for base in type(head).__mro__}
     if "GFLHead" in kinds:
         bins = head.reg_max + 1
@@ -89,13 +98,9 @@ def _decoder(head: Any) -> Decoder:
         return from_distribution
     if "RTMDetHead" in kinds:
         return lambda priors, predicted, stride: distance_to_box(priors[..., :2], predicted)
-    if kinds & {"ATSSHead", "RetinaHead"}:
-        coder = head.bbox_coder
-        check_coder(coder)
-        return lambda priors, predicted, stride: delta_to_box(priors, predicted, coder.means, coder.stds)
-    raise ValueError(
-        f"a {type(head).__name__} cannot be exported yet; RetinaHead, ATSSHead, GFLHead and RTMDet's heads can"
-    )
+    coder = head.bbox_coder
+    check_coder(coder)
+    return lambda priors, predicted, stride: delta_to_box(priors, predicted, coder.means, coder.stds)
 
 
 def dynamic_masks(features: Tensor, extra: Tensor, head: Any, coordinates: Tensor) -> Tensor:

@@ -12,11 +12,12 @@ import torch
 
 from deploy.detections import Detections, match, read_detections
 from deploy.preprocess import Geometry
-from deploy.specs import OutputSpec
+from deploy.specs import MASK_KINDS, OutputSpec
 
 from ...errors import ParityError
 
 BOX_IOU, SCORE_TOLERANCE, MATCHED_SHARE, MASK_IOU = 0.99, 1e-3, 0.995, 0.99
+FEWEST_OBJECTS = 10
 Array = npt.NDArray[Any]
 
 
@@ -28,7 +29,8 @@ class DetectionParity:
         eager: Objects that MMDetection found.
         exported: Objects that the file found.
         matched: Pairs of the same class with an IoU of at least 0.99 and scores that differ by at most 1e-3.
-        lowest_mask_iou: Of the pairs; None without masks.
+        lowest_mask_iou: Of the pairs whose masks are large enough to tell (see :func:`deploy.detections.match`); None
+            without masks.
     """
 
     eager: int
@@ -73,7 +75,6 @@ def compare_detections(
     expected: Sequence[Detections],
     geometries: Sequence[Geometry],
     specs: Sequence[OutputSpec],
-    input_size: tuple[int, int],
     mask_threshold: float,
     where: str,
 ) -> DetectionParity:
@@ -84,7 +85,6 @@ def compare_detections(
         expected: Per image MMDetection's objects.
         geometries: Per image where it lay in the input.
         specs: The outputs, as the manifest will say them.
-        input_size: (H, W) of the input.
         mask_threshold: As in MMDetection's ``mask_thr_binary``.
         where: File and runtime, for the message.
 
@@ -95,7 +95,7 @@ def compare_detections(
     lowest = 1.0
     for number, (outputs, objects, geometry) in enumerate(zip(found, expected, geometries, strict=True)):
         size = geometry.resized_size
-        read = read_detections(outputs, specs, Geometry(size, size), input_size, 0.0, mask_threshold)
+        read = read_detections(outputs, specs, Geometry(size, size), 0.0, mask_threshold)
         checks = next(outputs[spec.name][0] for spec in specs if spec.kind == "checks")
         if not read.exact:
             raise ParityError(
@@ -108,12 +108,18 @@ def compare_detections(
         counts += [agreement.first, agreement.second, agreement.matched]
         lowest = min(lowest, agreement.lowest_mask_iou)
     eager, exported, matched = (int(count) for count in counts)
+    if eager < FEWEST_OBJECTS:
+        raise ParityError(
+            f"MMDetection found {eager} objects on the {len(expected)} parity images, at least {FEWEST_OBJECTS} are "
+            "needed to compare anything; no bundle was written. Give --images with objects of these classes, more of "
+            "them (--num-images), or trained weights"
+        )
     if matched < MATCHED_SHARE * max(eager, exported):
         raise ParityError(
             f"{where} found {exported} objects, MMDetection {eager}, of which {matched} match (IoU {BOX_IOU}, score "
             f"within {SCORE_TOLERANCE}); limit {MATCHED_SHARE:.1%}; no bundle was written"
         )
-    has_masks = any(spec.kind in ("box_masks", "mask_logits") for spec in specs)
+    has_masks = any(spec.kind in MASK_KINDS for spec in specs)
     if has_masks and lowest < MASK_IOU:
         raise ParityError(
             f"masks of {where} overlap MMDetection's by {lowest:.4f}, limit {MASK_IOU}; no bundle written"

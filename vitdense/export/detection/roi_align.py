@@ -63,11 +63,13 @@ def pyramid_roi_align(
     y_low, y_high, y_weight, y_inside = _corners(ys, height[..., None])
     x_low, x_high, x_weight, x_inside = _corners(xs, width[..., None])
     flat = torch.cat([feature.flatten(2) for feature in features], dim=2).transpose(1, 2)  # (B, cells, C)
+    images = torch.arange(batch, device=boxes.device)[:, None, None, None] * flat.shape[1]
+    flat = flat.reshape(-1, channels)
     inside = (y_inside[..., :, None] * x_inside[..., None, :])[..., None]
 
     def sample(y: Tensor, x: Tensor, weight: Tensor) -> Tensor:
-        index = start + y.to(torch.int64)[..., :, None] * row + x.to(torch.int64)[..., None, :]
-        values = torch.gather(flat, 1, index.reshape(batch, -1, 1).expand(-1, -1, channels))
+        index = images + start + y.to(torch.int64)[..., :, None] * row + x.to(torch.int64)[..., None, :]
+        values = torch.index_select(flat, 0, index.reshape(-1))
         return values.reshape(batch, number, points, points, channels) * weight.to(flat.dtype)[..., None]
 
     total = (
