@@ -94,18 +94,21 @@ def test_detector_takes_real_steps(path, data_root):
     losses_of(model, batch, steps=1, lr=1e-4)
 
 
-def test_copy_paste_brings_objects_of_other_images(data_root):
+def test_copy_paste_brings_objects_of_other_images(data_root, monkeypatch):
+    monkeypatch.setenv("VITDENSE_DATA", str(data_root))
     cfg, model = shortened("vitdet/vits-dinov2_mask-rcnn_small-coco.py", depth=2)
     pasting = DATASETS.build(cfg.train_dataloader.dataset)
     plain = DATASETS.build(cfg.train_dataloader.dataset.dataset)
-    torch.manual_seed(0)
     np.random.seed(0)
-    samples = [pasting[i] for i in range(4)]
-    batch = pseudo_collate(samples)
+    samples = [pasting[i] for i in range(8)]
     assert all(sample["data_samples"].gt_instances.masks.masks.shape[1:] == (512, 512) for sample in samples)
-    counts = [len(sample["data_samples"].gt_instances) for sample in samples]
-    alone = [len(plain.get_data_info(i)["instances"]) for i in range(4)]
-    assert max(count - single for count, single in zip(counts, alone, strict=True)) > 0, (counts, alone)
+    foreign = [
+        set(sample["data_samples"].gt_instances.labels.tolist())
+        - {item["bbox_label"] for item in plain.get_data_info(i)["instances"]}
+        for i, sample in enumerate(samples)
+    ]
+    assert sum(map(bool, foreign)) >= 2, "hardly an image has objects of a class that it does not show itself"
+    batch = pseudo_collate(samples[:2])
     losses_of(model, batch, steps=1, lr=1e-4)
 
 
