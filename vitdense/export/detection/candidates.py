@@ -43,8 +43,8 @@ class Limits:
             value = getattr(self, field.name)
             if field.type == "int" and not 1 <= value < TOPK_LIMIT:
                 raise ValueError(
-                    f"{field.name}={value} must lie in 1..{TOPK_LIMIT - 1}, which every runtime can sort: set nms_pre "
-                    "and max_per_img of test_cfg"
+                    f"{field.name}={value} must lie in 1..{TOPK_LIMIT - 1}, which every runtime can sort: nms_pre and "
+                    "max_per_img of test_cfg, --nms-candidates and --nms-rounds decide it"
                 )
 
 
