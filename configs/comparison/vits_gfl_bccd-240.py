@@ -5,26 +5,9 @@
 The other backbones of this folder train under the same schedule. Score: not measured yet.
 """
 
-_base_ = ["../vitdet/vits-dinov2_gfl_bccd.py"]
-image_size = (320, 240)
-train_pipeline = [
-    dict(type="LoadImageFromFile"),
-    dict(type="LoadAnnotations", with_bbox=True),
-    dict(type="Resize", scale=image_size, keep_ratio=True),
-    dict(type="RandomFlip", prob=[0.25, 0.25, 0.25], direction=["horizontal", "vertical", "diagonal"]),
-    dict(type="PackDetInputs"),
-]
-test_pipeline = [
-    dict(type="LoadImageFromFile"),
-    dict(type="Resize", scale=image_size, keep_ratio=True),
-    dict(type="LoadAnnotations", with_bbox=True),
-    dict(
-        type="PackDetInputs",
-        meta_keys=("img_id", "img_path", "ori_shape", "img_shape", "scale_factor", "instances"),
-    ),
-]
-train_dataloader = dict(dataset=dict(pipeline=train_pipeline))
-val_dataloader = dict(dataset=dict(pipeline=test_pipeline))
+_base_ = ["../vitdet/vits-dinov2_gfl_bccd.py", "../_base_/datasets/bccd_240_pipelines.py"]
+train_dataloader = dict(dataset=dict(pipeline={{_base_.train_pipeline_240}}))
+val_dataloader = dict(dataset=dict(pipeline={{_base_.test_pipeline_240}}))
 test_dataloader = val_dataloader
 
 model = dict(

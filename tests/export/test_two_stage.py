@@ -41,7 +41,7 @@ def build(name):
         cfg.model.roi_head.type = "CascadeRoIHead"
         del cfg.model.roi_head.mask_head, cfg.model.roi_head.mask_roi_extractor
     cfg.model.test_cfg.rpn.update(nms_pre=150, max_per_img=60)
-    cfg.model.test_cfg.rcnn.update(score_thr=0.02, max_per_img=40)
+    cfg.model.test_cfg.rcnn.update(score_thr=0.015, max_per_img=40)
     torch.manual_seed(0)
     model = build_model(cfg)
     with torch.no_grad():
@@ -49,7 +49,7 @@ def build(name):
             parameter.normal_(0, 0.05)
         for parameter_name, parameter in model.roi_head.named_parameters():
             if parameter.ndim > 1:
-                parameter.normal_(0, 2 * parameter[0].numel() ** -0.5)
+                parameter.normal_(0, (2 / parameter[0].numel()) ** 0.5)  # keeps the size of what passes a ReLU
             elif "fc_reg" in parameter_name:
                 parameter.normal_(0, 0.3)
     return model, cfg.model.test_cfg

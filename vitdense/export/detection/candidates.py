@@ -10,6 +10,8 @@ from torch import Tensor
 
 from .nms import suppress
 
+CANDIDATES = 1500
+ROUNDS = 32  # a row of as many boxes in a block, each suppressing the next, is still resolved
 TOPK_LIMIT = 3840  # TensorRT's TopK takes fewer than this
 
 
@@ -33,9 +35,9 @@ class Limits:
     score_threshold: float
     iou_threshold: float
     per_level: int = 1000
-    candidates: int = 1500
+    candidates: int = CANDIDATES
     detections: int = 100
-    rounds: int = 32
+    rounds: int = ROUNDS
     min_size: float = 0.0
 
     def __post_init__(self) -> None:
@@ -111,12 +113,17 @@ def take(values: Tensor, places: Tensor) -> Tensor:
     return torch.gather(values, 1, places[..., None].expand(-1, -1, values.shape[-1]))
 
 
+def without_small(boxes: Tensor, scores: Tensor, min_size: float) -> Tensor:
+    """Scores (B, N) of boxes (B, N, 4), 0 where a side is not above ``min_size``; a negative one keeps all."""
+    if min_size < 0:
+        return scores
+    width, height = (boxes[..., axis + 2] - boxes[..., axis] for axis in (0, 1))
+    return scores * ((width > min_size) & (height > min_size)).to(scores.dtype)
+
+
 def detect(found: Candidates, limits: Limits) -> Detections:
     """Suppresses overlapping boxes of the same label and keeps the best of the rest."""
-    width, height = (found.boxes[..., i + 2] - found.boxes[..., i] for i in (0, 1))
-    scores = found.scores
-    if limits.min_size >= 0:
-        scores = scores * ((width > limits.min_size) & (height > limits.min_size)).to(scores.dtype)
+    scores = without_small(found.boxes, found.scores, limits.min_size)
     real = (scores > 0).sum(dim=1)
     number = min(limits.candidates, scores.shape[1])
     best = _sorted(found._replace(scores=scores), number)

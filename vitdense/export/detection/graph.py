@@ -9,13 +9,11 @@ from torch import Tensor, nn
 
 from ..outputs import GraphOutput
 from .boxes import image_size
-from .candidates import Detections, Limits
+from .candidates import CANDIDATES, ROUNDS, Detections, Limits
 from .one_stage import DenseHead, dynamic_masks
 from .two_stage import BoxAndMaskHead, Proposals
 
 SHOWN_SCORE = 0.3  # below it pictures of detectors fill with what is not there
-ROUNDS = 32  # a row of as many boxes in a block, each suppressing the next, is still resolved
-CANDIDATES = 1500
 
 
 class DetectorGraph(nn.Module):
@@ -26,8 +24,8 @@ class DetectorGraph(nn.Module):
     Args:
         model: A detector of MMDetection in evaluation mode; its ``test_cfg`` says thresholds and numbers.
         shape: (H, W) of the input in pixels.
-        rounds: Of every suppression, see :func:`.nms.suppress`. Defaults to :data:`ROUNDS`.
-        candidates: Boxes that reach the last suppression. Defaults to :data:`CANDIDATES`.
+        rounds: Of every suppression, see :func:`.nms.suppress`. Defaults to :data:`.candidates.ROUNDS`.
+        candidates: Boxes that reach the last suppression. Defaults to :data:`.candidates.CANDIDATES`.
 
     Raises:
         ValueError: A part of the detector, or an option of its ``test_cfg``, has no static form here; it is named.

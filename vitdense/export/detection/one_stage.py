@@ -28,11 +28,12 @@ class DenseHead(nn.Module):
     def __init__(self, head: Any, sizes: Sequence[tuple[int, int]], limits: Limits) -> None:
         super().__init__()
         self.head: Any = head
+        self.kind = type(head).__name__
         self.limits = limits
         self.decode = _decoder(head)
         if not getattr(head, "use_sigmoid_cls", True):
             raise ValueError(f"{type(head).__name__} scores classes by a softmax; only sigmoid scores can be exported")
-        with_stride = _is_rtmdet(head)
+        with_stride = self.kind.startswith("RTMDet")
         options = dict(with_stride=True) if with_stride else {}
         priors = head.prior_generator.grid_priors(list(sizes), device="cpu", **options)
         self.strides = [float(stride[0]) for stride in head.prior_generator.strides]
@@ -46,8 +47,8 @@ class DenseHead(nn.Module):
         heights and widths of the images.
         """
         scores, boxes, *others = self.head(features)
-        factors = others[0] if others and _has_centerness(self.head) else None
-        kernels, mask_features = others if _is_rtmdet_ins(self.head) else (None, None)
+        factors = others[0] if others and self.kind == "ATSSHead" else None
+        kernels, mask_features = others if self.kind.startswith("RTMDetIns") else (None, None)
         levels = []
         for i in range(len(scores)):
             classes = rows(scores[i], self.head.cls_out_channels).sigmoid()
@@ -85,8 +86,7 @@ def _decoder(head: Any) -> Decoder:
     kind = type(head).__name__
     if kind not in HEADS:  # a subclass may decode in another way
         raise ValueError(f"a {kind} cannot be exported yet; {', '.join(HEADS)} can")
-    kinds = {base.__name__ for base in type(head).__mro__}
-    if "GFLHead" in kinds:
+    if kind == "GFLHead":
         bins = head.reg_max + 1
 
         def from_distribution(priors: Tensor, predicted: Tensor, stride: float) -> Tensor:
@@ -96,7 +96,7 @@ def _decoder(head: Any) -> Decoder:
             return distance_to_box(centers, distances[..., 0] * stride)
 
         return from_distribution
-    if "RTMDetHead" in kinds:
+    if kind.startswith("RTMDet"):
         return lambda priors, predicted, stride: distance_to_box(priors[..., :2], predicted)
     coder = head.bbox_coder
     check_coder(coder)
@@ -129,15 +129,3 @@ def dynamic_masks(features: Tensor, extra: Tensor, head: Any, coordinates: Tenso
         values = weight @ values + weights[layers + i][..., None]
         values = F.relu(values) if i < layers - 1 else values
     return values.reshape(batch, number, height, width)
-
-
-def _has_centerness(head: nn.Module) -> bool:
-    return any(base.__name__ == "ATSSHead" for base in type(head).__mro__) and not _is_rtmdet(head)
-
-
-def _is_rtmdet(head: nn.Module) -> bool:
-    return any(base.__name__ == "RTMDetHead" for base in type(head).__mro__)
-
-
-def _is_rtmdet_ins(head: nn.Module) -> bool:
-    return any(base.__name__ == "RTMDetInsHead" for base in type(head).__mro__)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from .boxes import check_coder, clip_boxes, delta_to_box
-from .candidates import Candidates, Detections, Limits, best_of_level, detect, rows, take
+from .candidates import Candidates, Detections, Limits, best_of_level, detect, rows, take, without_small
 from .nms import suppress
 from .roi_align import pyramid_roi_align
 
@@ -49,9 +49,7 @@ class Proposals(nn.Module):
             anchor = take(self.get_buffer(f"anchors_{i}").expand(score.shape[0], -1, -1), place)
             box = delta_to_box(anchor, take(rows(deltas[i], 4), place), coder.means, coder.stds)
             box = clip_boxes(box, size)
-            width, height = (box[..., axis + 2] - box[..., axis] for axis in (0, 1))
-            if self.limits.min_size >= 0:
-                score = score * ((width > self.limits.min_size) & (height > self.limits.min_size)).to(score.dtype)
+            score = without_small(box, score, self.limits.min_size)
             # A box that is dropped must not suppress: it moves behind the others, as it has no score.
             score, order = torch.topk(score, score.shape[1])
             box = take(box, order)
