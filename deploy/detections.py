@@ -193,16 +193,25 @@ def _mask_iou(first: npt.NDArray[np.bool_], second: npt.NDArray[np.bool_]) -> fl
     return 1.0 if either < _TELLING_PIXELS else int((first & second).sum()) / either
 
 
-def agreement(first: Detections, second: Detections) -> float:
-    """Share of objects that two detectors have in common where neither is in doubt, 0 to 1.
+def common_counts(first: Detections, second: Detections) -> npt.NDArray[np.int64]:
+    """Count the objects of one image that two detectors have in common where neither is in doubt.
 
     An object with a score of 0.35 or more on one side needs one of the same class, with an IoU of 0.7 or more and a
-    score of 0.25 or more, on the other; counted both ways, the smaller share.
+    score of 0.25 or more, on the other.
+
+    Returns:
+        (2, 2): for each side, the objects with a score of 0.35 or more, and those of them that the other has. Counts of
+        images add up.
     """
-    shares = []
-    for one, other in ((first, second), (second, first)):
+    counts = np.zeros((2, 2), dtype=np.int64)
+    for side, (one, other) in enumerate(((first, second), (second, first))):
         sure, likely = one.scores >= 0.35, other.scores >= 0.25
         same = one.labels[sure][:, None] == other.labels[likely][None]
         close = box_iou(one.boxes[sure], other.boxes[likely]) >= 0.7
-        shares.append(float((same & close).any(axis=1).mean()) if sure.any() else 1.0)
-    return min(shares)
+        counts[side] = sure.sum(), (same & close).any(axis=1).sum()
+    return counts
+
+
+def agreement_share(counts: npt.NDArray[np.int64]) -> float:
+    """Return the share of objects in common, the smaller one of both sides, 0 to 1; 1 where there are none."""
+    return float(min(common / number if number else 1.0 for number, common in counts))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from deploy.detections import agreement, match, read_detections
+from deploy.detections import agreement_share, common_counts, match, read_detections
 from deploy.files import write_npz
 from deploy.preprocess import Geometry
 from deploy.runtimes.base import Runtime
@@ -129,7 +129,7 @@ def _unmatched(
     whole = Geometry(size, size)
     first, second = (read_detections(outputs, specs, whole, 0.25) for outputs in (expected, found))
     masks = match(first, second, iou=0.7, score_tolerance=0.1).lowest_mask_iou
-    return 1 - min(agreement(first, second), 1.0 if masks >= _MASK_IOU else masks)
+    return 1 - min(agreement_share(common_counts(first, second)), 1.0 if masks >= _MASK_IOU else masks)
 
 
 def save_reference(bundle_dir: str | os.PathLike[str], reference: Reference) -> None:

@@ -16,7 +16,7 @@ from deploy.files import write_json
 from deploy.predictor import Predictor, default_threads
 from deploy.runtimes import RUNTIMES
 from vitdense.config import load_config
-from vitdense.evaluation import SegmentationScore, evaluate_segmentation, score_to_dict
+from vitdense.evaluation import LABELS, Score, evaluate, open_data
 
 
 def parse_args() -> argparse.Namespace:
@@ -36,24 +36,25 @@ def main() -> None:
     if args.json and not args.json.parent.is_dir():
         raise ValueError(f"--json {args.json}: there is no folder {args.json.parent}")
     cfg = load_config(args.config, args.cfg_options)
-    predictor = Predictor(args.bundle, runtime=args.runtime, precision=args.precision, threads=args.threads)
+    predictor = Predictor(args.bundle, runtime=args.runtime, precision=args.precision, threads=args.threads, score=0.0)
     console = Console()
-    scores, _ = evaluate_segmentation([predictor], cfg, lambda items: track(items, "Scoring", console=console))
+    data = open_data(predictor.manifest, cfg)
+    scores, _ = evaluate([predictor], data, lambda items: track(items, "Scoring", console=console))
     console.print(score_table(scores[0], f"{predictor.filename} on {args.runtime}"))
     if args.json:
-        write_json(args.json, {**score_to_dict(scores[0]), "model": predictor.describe(), "config": args.config})
+        write_json(args.json, {**scores[0].to_dict(), "model": predictor.describe(), "config": args.config})
         console.print(f"Scores written to {args.json}")
 
 
-def score_table(score: SegmentationScore, title: str) -> Table:
+def score_table(score: Score, title: str) -> Table:
     table = Table(title=f"{title}, {score.images} images")
     table.add_column("class")
-    table.add_column("IoU", justify="right")
-    for name, value in score.iou.items():
+    table.add_column(score.class_measure.replace("iou", "IoU").replace("ap", "box AP"), justify="right")
+    for name, value in score.by_class.items():
         table.add_row(name, "absent" if value != value else f"{value:.2f}")
     table.add_section()
-    table.add_row("mIoU", f"{score.miou:.2f}")
-    table.add_row("pixel accuracy", f"{score.pixel_accuracy:.2f}")
+    for name, value in score.values.items():
+        table.add_row(LABELS[name], f"{value:.2f}")
     return table
 
 

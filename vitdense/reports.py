@@ -10,6 +10,8 @@ from rich.table import Table
 
 from deploy.files import atomic_write
 
+from .evaluation import AGREEMENTS, LABELS, MAIN_MEASURES
+
 if TYPE_CHECKING:
     from .engine.compare import Result
 
@@ -27,15 +29,16 @@ def receipt_table(receipt: dict[str, Any], title: str = "FP32 and INT8") -> Tabl
     accuracy, latency, agreement = (receipt.get(key) for key in ("accuracy", "latency", "agreement"))
     if accuracy:
         fp32, int8 = accuracy["fp32"], accuracy["int8"]
-        note = f"{-accuracy['drop_points']:+.2f} points, {fp32['images']} images"
-        table.add_row("mIoU", f"{fp32['miou']:.2f}", f"{int8['miou']:.2f}", note)
-        table.add_row("pixel accuracy", f"{fp32['pixel_accuracy']:.2f}", f"{int8['pixel_accuracy']:.2f}", "")
+        for name in (name for name in LABELS if name in fp32):
+            change = f"{int8[name] - fp32[name]:+.2f} points"
+            note = f"{change}, {fp32['images']} images" if name in MAIN_MEASURES else change
+            table.add_row(LABELS[name], f"{fp32[name]:.2f}", f"{int8[name]:.2f}", note)
     else:
-        table.add_row("mIoU", "not measured", "not measured", "give --eval CONFIG")
-    if agreement:
-        table.add_row(
-            "equal pixels", "", f"{agreement['pixels_equal']:.2%}", f"{agreement['images']} images: {agreement['on']}"
-        )
+        table.add_row("accuracy", "not measured", "not measured", "give --eval CONFIG")
+    for name in AGREEMENTS:
+        if agreement and name in agreement:
+            where = f"{agreement['images']} images: {agreement['on']}"
+            table.add_row(AGREEMENTS[name], "", f"{agreement[name]:.2%}", where)
     if latency:
         threads = latency["fp32"]["threads"]
         note = f"{latency['speedup']:.2f}x, {threads} threads, {latency['cpu']}"

@@ -3,7 +3,15 @@
 import numpy as np
 import pytest
 
-from deploy.detections import Detections, box_iou, match, paste_mask, read_detections
+from deploy.detections import (
+    Detections,
+    agreement_share,
+    box_iou,
+    common_counts,
+    match,
+    paste_mask,
+    read_detections,
+)
 from deploy.preprocess import Geometry
 from deploy.specs import OutputSpec
 
@@ -111,3 +119,17 @@ def test_matching_counts_each_object_once_and_both_ways():
     far = detections([[0, 0, 10, 10]], [0.8], [0])
     assert match(far, detections([[0, 0, 10, 10]], [0.9], [0]), 0.9, 0.05).matched == 0
     assert box_iou(far.boxes, np.array([[0, 0, 10, 5]], np.float32)).item() == 0.5
+
+
+def test_agreement_leaves_out_the_doubtful_and_takes_the_worse_side():
+    boxes = np.array([[0, 0, 10, 10], [20, 0, 30, 10], [40, 0, 50, 10], [60, 0, 70, 10]], np.float32)
+    shifted = boxes + np.array([[1, 0, 1, 0], [0, 0, 0, 0], [3, 0, 3, 0], [0, 0, 0, 0]], np.float32)  # IoU 0.82, 0.54
+    first = Detections(boxes, np.array([0.9, 0.36, 0.8, 0.3], np.float32), np.array([0, 1, 0, 0]), None, True)
+    second = Detections(shifted, np.array([0.5, 0.26, 0.8, 0.9], np.float32), np.array([0, 1, 0, 0]), None, True)
+    counts = common_counts(first, second)
+    assert counts.tolist() == [[3, 2], [3, 2]]  # the third is too far; 0.36 has its 0.26, 0.9 its 0.3
+    other = Detections(boxes[:1], np.array([0.9], np.float32), np.array([1]), None, True)
+    assert common_counts(first, other).tolist() == [[3, 0], [1, 0]]
+    assert agreement_share(counts) == pytest.approx(2 / 3)
+    assert agreement_share(counts + common_counts(other, other)) == pytest.approx(3 / 4)
+    assert agreement_share(np.zeros((2, 2), np.int64)) == 1

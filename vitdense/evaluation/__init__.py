@@ -1,5 +1,15 @@
 """Scoring a bundle, through the device runtime, on the test data of a config."""
 
-from .segmentation import SegmentationScore, evaluate_segmentation, pixel_agreement, score_to_dict
+from .evaluate import agreement_on, evaluate, open_data
+from .score import AGREEMENTS, LABELS, MAIN_MEASURES, Score, largest_drop
 
-__all__ = ["SegmentationScore", "evaluate_segmentation", "pixel_agreement", "score_to_dict"]
+__all__ = [
+    "AGREEMENTS",
+    "LABELS",
+    "MAIN_MEASURES",
+    "Score",
+    "agreement_on",
+    "evaluate",
+    "largest_drop",
+    "open_data",
+]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,31 +12,13 @@ import torch
 from mmengine.config import Config
 from mmengine.registry import TRANSFORMS
 
-from deploy.files import sha256_of
-from deploy.manifest import Manifest
 from deploy.predictor import Predictor
 
 from ..engine.build import build_test_dataset
+from .score import Score
 
 ClassMap = npt.NDArray[Any]
 _IGNORED = 255
-
-
-@dataclass(frozen=True)
-class SegmentationScore:
-    """Accuracy over a whole data set.
-
-    Args:
-        miou: Mean IoU over the classes that occur, in points of 100.
-        pixel_accuracy: Share of labelled pixels with the right class, in points of 100.
-        iou: IoU by class, in points of 100; NaN where the class occurs neither in truth nor in prediction.
-        images: Number of images.
-    """
-
-    miou: float
-    pixel_accuracy: float
-    iou: dict[str, float]
-    images: int
 
 
 class SegmentationData:
@@ -72,29 +53,22 @@ class SegmentationData:
 
 
 def evaluate_segmentation(
-    predictors: Sequence[Predictor], cfg: Config, progress: Callable[[Sequence[int]], Iterator[int]] = iter
-) -> tuple[list[SegmentationScore], float | None]:
+    predictors: Sequence[Predictor], data: SegmentationData, progress: Callable[[Sequence[int]], Iterator[int]] = iter
+) -> tuple[list[Score], float | None]:
     """Scores one or more predictors on the same images.
 
     Args:
         predictors: All of the same task and classes.
-        cfg: A config of MMSegmentation whose test data are used.
+        data: Images and truth.
         progress: Wraps the iteration over images, to show progress. Defaults to none.
 
     Returns:
         A score per predictor, and with two or more the share of pixels on which the first two agree.
 
     Raises:
-        ValueError: The classes of the data differ from those of the bundle, an image was calibrated on, or a mask does
-            not fit its image or the classes.
+        ValueError: A mask does not fit its image or the classes.
     """
-    data = SegmentationData(cfg)
-    classes = list(data.classes)
-    for predictor in predictors:
-        check_same_classes(predictor.manifest, classes)
-    paths = data.paths()
-    for predictor in predictors:
-        refuse_calibrated(predictor, paths)
+    classes, paths = list(data.classes), data.paths()
     confusions = [np.zeros((len(classes), len(classes)), np.int64) for _ in predictors]
     equal = total = 0
     for index in progress(range(len(paths))):
@@ -107,29 +81,6 @@ def evaluate_segmentation(
             equal, total = equal + int((maps[0] == maps[1]).sum()), total + maps[0].size
     scores = [score_of(confusion, classes, len(paths)) for confusion in confusions]
     return scores, equal / total if total else None
-
-
-def check_same_classes(manifest: Manifest, classes: Sequence[str]) -> None:
-    """Raises ValueError unless bundle and data have the same classes in the same order."""
-    if list(manifest.classes) != list(classes):
-        raise ValueError(
-            f"the bundle has {len(manifest.classes)} classes {list(manifest.classes)}, "
-            f"the test data of the config {len(classes)}: {list(classes)}"
-        )
-
-
-def refuse_calibrated(predictor: Predictor, paths: Sequence[Path]) -> None:
-    """Raises ValueError if the model file was calibrated on one of these images: its score would flatter."""
-    record = predictor.manifest.calibration.get(predictor.filename) or {}
-    if not isinstance(record, dict) or not isinstance(record.get("sha256", []), list):
-        raise ValueError(f"the calibration record of {predictor.filename} in the manifest is damaged; quantize again")
-    hashes = set(record.get("sha256", ()))
-    shared = [path for path in paths if sha256_of(path) in hashes] if hashes else []
-    if shared:
-        raise ValueError(
-            f"{predictor.filename} was calibrated on {len(shared)} of the {len(paths)} images to score (by sha256), "
-            f"e.g. {shared[0]}; score on other images, or calibrate on others"
-        )
 
 
 def _check_truth(truth: ClassMap, size: tuple[int, ...], num_classes: int, path: Path) -> None:
@@ -148,7 +99,7 @@ def confusion_matrix(truth: ClassMap, found: ClassMap, num_classes: int) -> npt.
     return np.bincount(index, minlength=num_classes**2).reshape(num_classes, num_classes)
 
 
-def score_of(confusion: npt.NDArray[np.int64], classes: Sequence[str], images: int) -> SegmentationScore:
+def score_of(confusion: npt.NDArray[np.int64], classes: Sequence[str], images: int) -> Score:
     """Computes the scores by MMSegmentation's own formula, so that they compare with tools/test.py."""
     from mmseg.evaluation import IoUMetric
 
@@ -156,10 +107,10 @@ def score_of(confusion: npt.NDArray[np.int64], classes: Sequence[str], images: i
     label, predicted = torch.from_numpy(confusion.sum(1)), torch.from_numpy(confusion.sum(0))
     metrics = IoUMetric.total_area_to_metrics(intersect, label + predicted - intersect, predicted, label, ["mIoU"])
     iou = np.asarray(metrics["IoU"], dtype=np.float64) * 100
-    return SegmentationScore(
-        miou=float(np.nanmean(iou)),
-        pixel_accuracy=float(metrics["aAcc"]) * 100,
-        iou={name: float(value) for name, value in zip(classes, iou, strict=True)},
+    return Score(
+        values={"miou": float(np.nanmean(iou)), "pixel_accuracy": float(metrics["aAcc"]) * 100},
+        by_class={name: float(value) for name, value in zip(classes, iou, strict=True)},
+        class_measure="iou",
         images=images,
     )
 
@@ -171,13 +122,6 @@ def pixel_agreement(first: Predictor, second: Predictor, paths: Sequence[Path]) 
         maps = [_class_map(predictor, path) for predictor in (first, second)]
         equal, total = equal + int((maps[0] == maps[1]).sum()), total + maps[0].size
     return equal / total
-
-
-def score_to_dict(score: SegmentationScore) -> dict[str, Any]:
-    """For JSON: a class that is absent has no IoU (null)."""
-    values = asdict(score)
-    values["iou"] = {name: None if value != value else round(value, 2) for name, value in score.iou.items()}
-    return values
 
 
 def _class_map(predictor: Predictor, path: Path) -> ClassMap:

@@ -22,8 +22,8 @@ from deploy.reference import REFERENCE_NAME, Reference, load_reference, save_ref
 from deploy.runtimes.base import check_threads
 
 from ..errors import ParityError
-from ..evaluation import SegmentationScore, evaluate_segmentation, pixel_agreement, score_to_dict
-from ..evaluation.segmentation import SegmentationData, check_same_classes
+from ..evaluation import LABELS, Score, agreement_on, evaluate, largest_drop, open_data
+from ..evaluation.evaluate import Data
 from ..export.bundle import MODEL_FILE, RECEIPT_FILE, WORK_PREFIX, file_spec, now, tool_versions
 from .calibration import CalibrationSet, collect_calibration, refuse_overlap
 from .nncf_onnx import quantize_onnx
@@ -47,7 +47,7 @@ class QuantizeRequest:
         bundle: Folder of the bundle.
         calibration: Folders (or files) of images.
         limit: Most calibration images to use.
-        max_drop: Most that mIoU may fall, in points of 100.
+        max_drop: Most that mIoU, box AP and mask AP may fall, in points of 100.
         threads: CPU threads for scoring and latency.
         recipe: How to quantize.
     """
@@ -84,17 +84,10 @@ def quantize_openvino(
     receipt, reference = read_receipt(request.bundle / RECEIPT_FILE), load_reference(request.bundle)
     if manifest.input.shape[0] != 1:
         raise ValueError(f"the bundle takes {manifest.input.shape[0]} images at once; export it with --batch 1")
-    if manifest.task in ("detection", "instance_segmentation"):
-        raise ValueError("detectors cannot be quantized yet: their post-processing would be rounded to INT8 as well")
-    if cfg is not None and manifest.task != "segmentation":
-        raise ValueError(
-            f"--eval scores segmenters; this bundle's task is '{manifest.task}': quantize it without --eval"
-        )
     calibration, held_out = _split(request, cfg)
     check_threads(request.threads)
-    if cfg is not None:
-        data = SegmentationData(cfg)
-        check_same_classes(manifest, data.classes)
+    data = None if cfg is None else open_data(manifest, cfg)
+    if data is not None:
         refuse_overlap(calibration, data.paths())
     work = Path(tempfile.mkdtemp(prefix=WORK_PREFIX, dir=request.bundle))
     try:
@@ -106,19 +99,17 @@ def quantize_openvino(
         staged = _with_int8(manifest, work, calibration, request)
         save_manifest(work, staged)
         fp32, int8 = (
-            Predictor(work, runtime="openvino", precision=precision, threads=request.threads)
+            Predictor(work, runtime="openvino", precision=precision, threads=request.threads, score=0.0)
             for precision in ("fp32", "int8")
         )
         reference = _extend_reference(reference, int8)
         receipt["size_bytes"] = {name: spec.bytes for name, spec in staged.files.items()}
-        if cfg is None:
-            receipt["agreement"] = (
-                _agreement_record(fp32, int8, held_out, calibration) if manifest.task == "segmentation" else None
-            )
+        if cfg is None or data is None:
+            receipt["agreement"] = _agreement_record(fp32, int8, held_out, calibration)
             receipt["accuracy"] = None
         else:
             say("Scoring FP32 and INT8 on the same images")
-            receipt |= _scored(fp32, int8, cfg, request.max_drop, progress)
+            receipt |= _scored(fp32, int8, cfg, data, request.max_drop, progress)
         say("Measuring latency, FP32 and INT8 in turn")
         receipt["latency"] = _latency_record(fp32, int8, tensors[0])
         _publish(work, request.bundle, staged, reference, receipt)
@@ -160,40 +151,46 @@ def _with_int8(manifest: Manifest, work: Path, calibration: CalibrationSet, requ
     )
 
 
-def _scored(fp32: Predictor, int8: Predictor, cfg: Config, max_drop: float, progress: Progress) -> dict[str, Any]:
-    scores, agreement = evaluate_segmentation([fp32, int8], cfg, progress)
-    drop = scores[0].miou - scores[1].miou
+def _scored(
+    fp32: Predictor, int8: Predictor, cfg: Config, data: Data, max_drop: float, progress: Progress
+) -> dict[str, Any]:
+    (before, after), agreement = evaluate([fp32, int8], data, progress)
+    name, drop = largest_drop(before, after)
     if not drop <= max_drop:
         raise ParityError(
-            f"INT8 loses {drop:.2f} points of mIoU ({scores[0].miou:.2f} -> {scores[1].miou:.2f}), allowed are "
-            f"{max_drop:.2f} (--max-drop); the bundle is unchanged. Calibrate on more images like the scored ones"
+            f"INT8 loses {drop:.2f} points of {LABELS[name]} ({before.values[name]:.2f} -> {after.values[name]:.2f}), "
+            f"allowed are {max_drop:.2f} (--max-drop); the bundle is unchanged. Calibrate on more images like the "
+            "scored ones"
         )
-    data = cfg.test_dataloader.dataset
+    dataset = cfg.test_dataloader.dataset
     return {
         "accuracy": {
             "measured": now(),
-            "data": {key: data[key] for key in ("type", "data_prefix", "ann_file") if data.get(key)},
+            "data": {key: dataset[key] for key in ("type", "data_prefix", "ann_file") if dataset.get(key)},
             "runtime": fp32.runtime.describe(),
-            "fp32": _score_dict(scores[0], fp32),
-            "int8": _score_dict(scores[1], int8),
+            "fp32": _score_dict(before, fp32),
+            "int8": _score_dict(after, int8),
             "drop_points": round(drop, 4),
             "max_drop_points": max_drop,
         },
-        "agreement": {"pixels_equal": agreement, "images": scores[0].images, "on": "the scored images"},
+        "agreement": {**(agreement or {}), "images": before.images, "on": "the scored images"},
     }
 
 
-def _score_dict(score: SegmentationScore, predictor: Predictor) -> dict[str, Any]:
-    return {**score_to_dict(score), "sha256": predictor.manifest.files[predictor.filename].sha256}
+def _score_dict(score: Score, predictor: Predictor) -> dict[str, Any]:
+    return {**score.to_dict(), "sha256": predictor.manifest.files[predictor.filename].sha256}
 
 
 def _agreement_record(
     fp32: Predictor, int8: Predictor, held_out: Sequence[Path], calibration: CalibrationSet
-) -> dict[str, Any]:
+) -> dict[str, Any] | None:
     paths = held_out or calibration.paths
+    agreement = agreement_on(fp32, int8, paths)
+    if agreement is None:
+        return None
     on = "images of the calibration folder that were left out of calibration" if held_out else "the calibration images"
     return {
-        "pixels_equal": pixel_agreement(fp32, int8, paths),
+        **agreement,
         "sha256": int8.manifest.files[int8.filename].sha256,
         "images": len(paths),
         "on": on,

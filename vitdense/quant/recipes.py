@@ -19,12 +19,15 @@ class OpenVINORecipe:
         smooth_quant_alpha: How much of the activations' range moves into the weights of linear layers, 0 to 1; -1
             switches SmoothQuant off. Defaults to 0.5, the best of 0.95, 0.5 and -1 on the everyday segmenter.
         fast_bias_correction: Whether biases are corrected by the quantization error layer by layer. Defaults to True.
+        cpu_compat: Whether weights are kept to 7 bits and attention products in float, for CPUs without VNNI, whose
+            8-bit products saturate at 16 bits. Defaults to False.
         min_images: Fewest calibration images that are accepted. Defaults to 8.
     """
 
     preset: str = "performance"
     smooth_quant_alpha: float = 0.5
     fast_bias_correction: bool = True
+    cpu_compat: bool = False
     min_images: int = 8
 
     def __post_init__(self) -> None:
