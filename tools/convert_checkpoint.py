@@ -21,7 +21,7 @@ import torch
 from mmengine.config import Config, DictAction
 from rich.console import Console
 from rich.table import Table
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import nn
 
 from deploy.cli import run_cli
@@ -119,7 +119,7 @@ def _convert_backbone(args: argparse.Namespace) -> None:
         if args.dst.suffix == ".pth":
             torch.save({"state_dict": state, "meta": {RECORD: options}}, temporary)
         else:
-            save_file(state, temporary, metadata={RECORD: json.dumps(options)})
+            temporary.write_bytes(save(state, metadata={RECORD: json.dumps(options)}))
     console = Console(markup=False, highlight=False)
     console.print(report_table(report))
     if "norm.weight" in report.ignored:

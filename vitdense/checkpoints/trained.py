@@ -131,7 +131,7 @@ def save_whole(model: nn.Module, path: str | Path, classes: Sequence[str]) -> in
 
 
 def _save_half(model: nn.Module, path: str | Path, left_out: set[str], metadata: dict[str, str]) -> int:
-    from safetensors.torch import save_file
+    from safetensors.torch import save
 
     parameters = {name for name, _ in model.named_parameters(remove_duplicate=False)}
     stored = {
@@ -140,7 +140,7 @@ def _save_half(model: nn.Module, path: str | Path, left_out: set[str], metadata:
         if name not in left_out
     }
     with atomic_write(path) as temporary:
-        save_file(stored, temporary, metadata=metadata)
+        temporary.write_bytes(save(stored, metadata=metadata))  # save_file makes it unreadable to others
     return len(stored)
 
 
