@@ -39,8 +39,11 @@ SCHEMA_VERSION = 1
 MANIFEST_NAME = "model.json"
 TASKS = ("segmentation", "detection", "instance_segmentation", "features")
 # Which files a runtime may be given, the preferred target first. ONNX Runtime takes the Q/DQ file made for OpenVINO:
-# it is slower there, which makes it a check of portability and not a default.
-RUNTIME_TARGETS: Mapping[str, tuple[str, ...]] = {"openvino": ("openvino", "any"), "onnxruntime": ("any", "openvino")}
+# it is slower there, which makes it a check of portability and not a default. TensorRT's run there as well.
+RUNTIME_TARGETS: Mapping[str, tuple[str, ...]] = {
+    "openvino": ("openvino", "any"),
+    "onnxruntime": ("any", "openvino", "tensorrt", "tensorrt-weak"),
+}
 DEFAULT_PRECISIONS: Mapping[str, tuple[str, ...]] = {"openvino": ("int8", "fp32"), "onnxruntime": ("fp32",)}
 
 _Spec = TypeVar("_Spec", InputSpec, OutputSpec, FileSpec)
@@ -165,29 +168,34 @@ class Manifest:
         external = {name for spec in self.files.values() for name in spec.external_data}
         return {name: spec for name, spec in self.files.items() if name not in external}
 
-    def select(self, runtime: str, precision: str | None = None) -> str:
+    def select(self, runtime: str, precision: str | None = None, target: str | None = None) -> str:
         """Choose the model file for a runtime.
 
         Args:
             runtime: 'openvino' or 'onnxruntime'.
             precision: 'fp32', 'fp16' or 'int8'. Defaults to the runtime's preference among what exists: int8 before
                 fp32 for OpenVINO, fp32 for ONNX Runtime.
+            target: What the file was made for. Defaults to the runtime's preference.
 
         Returns:
             The file's name.
 
         Raises:
-            ValueError: The runtime is unknown, or no file has that precision; says what exists.
+            ValueError: The runtime is unknown, does not run files of that target, or no file has that precision; says
+                what exists.
         """
         check_choice("runtime", runtime, tuple(RUNTIME_TARGETS))
+        if target is not None:
+            check_choice(f"target of a file for {runtime}", target, RUNTIME_TARGETS[runtime])
         for wanted in DEFAULT_PRECISIONS[runtime] if precision is None else (precision,):
-            for target in RUNTIME_TARGETS[runtime]:
+            for kind in RUNTIME_TARGETS[runtime] if target is None else (target,):
                 for name, spec in self.model_files.items():
-                    if spec.precision == wanted and spec.target == target:
+                    if spec.precision == wanted and spec.target == kind:
                         return name
         existing = ", ".join(f"{name} ({spec.precision}, for {spec.target})" for name, spec in self.model_files.items())
         asked = f"precision {precision!r}" if precision is not None else "a precision it runs by default"
-        raise ValueError(f"the bundle has no file with {asked} for {runtime}; it has {existing}")
+        made_for = f" made for {target}" if target is not None else ""
+        raise ValueError(f"the bundle has no file{made_for} with {asked} for {runtime}; it has {existing}")
 
     def verify(self, bundle_dir: str | os.PathLike[str], filename: str) -> None:
         """Check the hash of a model file and of its external data.

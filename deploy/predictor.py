@@ -53,6 +53,7 @@ class Predictor:
         bundle_dir: The bundle's folder.
         runtime: 'openvino' or 'onnxruntime'.
         precision: 'fp32', 'fp16' or 'int8'. Defaults to the runtime's preference; see `Manifest.select`.
+        target: What the model file was made for. Defaults to the runtime's preference.
         threads: CPU threads. Defaults to the CPUs this process may use.
         score: Objects of a detector with a lower score are left out. Defaults to the manifest's threshold 'score'.
 
@@ -75,6 +76,7 @@ class Predictor:
         *,
         runtime: str = "openvino",
         precision: str | None = None,
+        target: str | None = None,
         threads: int | None = None,
         score: float | None = None,
     ) -> None:
@@ -84,7 +86,7 @@ class Predictor:
                 f"the bundle takes {self.manifest.input.shape[0]} images at once, the predictor feeds one; "
                 "export it with a batch of 1"
             )
-        self.filename = self.manifest.select(runtime, precision)
+        self.filename = self.manifest.select(runtime, precision, target)
         self.manifest.verify(bundle_dir, self.filename)
         self.runtime = create_runtime(
             runtime,

@@ -66,7 +66,7 @@ def main() -> None:
             "speedup": paired_ratio(latencies[0], latencies[1]),
         },
         "size_bytes": {p.filename: p.manifest.files[p.filename].bytes for p in (fp32, int8)},
-        "accuracy_of_receipt": receipt.get("accuracy"),
+        "accuracy_of_receipt": receipt["targets"].get("openvino", {}).get("accuracy"),
     }
     write_json(args.out / "summary.json", summary)
     console.print(summary_table(summary, args.receipt))

@@ -1,6 +1,6 @@
 """Score a bundle on the test data of a config, through the runtime and preprocessing of the device.
 
-python tools/evaluate.py BUNDLE CONFIG --runtime openvino|onnxruntime [--precision fp32|int8] [--json FILE]
+python tools/evaluate.py BUNDLE CONFIG --runtime openvino|onnxruntime [--precision fp32|fp16|int8] [--json FILE]
 """
 
 import argparse
@@ -15,6 +15,7 @@ from deploy.cli import run_cli
 from deploy.files import write_json
 from deploy.predictor import Predictor, default_threads
 from deploy.runtimes import RUNTIMES
+from deploy.specs import PRECISIONS, TARGETS
 from vitdense.config import load_config
 from vitdense.evaluation import LABELS, Score, evaluate, open_data
 
@@ -24,7 +25,8 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("bundle", type=Path, help="folder that tools/export.py wrote")
     parser.add_argument("config", help="config whose test_dataloader is used")
     parser.add_argument("--runtime", default="openvino", choices=RUNTIMES)
-    parser.add_argument("--precision", choices=["fp32", "int8"], help="default: what the runtime runs best")
+    parser.add_argument("--precision", choices=PRECISIONS, help="default: what the runtime runs best")
+    parser.add_argument("--target", choices=TARGETS, help="take a file made for this target")
     parser.add_argument("--threads", type=int, default=default_threads(), help="CPU threads (default: all)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the scores here too")
     parser.add_argument("--cfg-options", nargs="+", action=DictAction, help="override the config: key=value ...")
@@ -36,7 +38,14 @@ def main() -> None:
     if args.json and not args.json.parent.is_dir():
         raise ValueError(f"--json {args.json}: there is no folder {args.json.parent}")
     cfg = load_config(args.config, args.cfg_options)
-    predictor = Predictor(args.bundle, runtime=args.runtime, precision=args.precision, threads=args.threads, score=0.0)
+    predictor = Predictor(
+        args.bundle,
+        runtime=args.runtime,
+        precision=args.precision,
+        target=args.target,
+        threads=args.threads,
+        score=0.0,
+    )
     console = Console()
     data = open_data(predictor.manifest, cfg)
     scores, _ = evaluate([predictor], data, lambda items: track(items, "Scoring", console=console))

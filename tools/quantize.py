@@ -1,6 +1,6 @@
-"""Add an INT8 file to a bundle, calibrated on real images, with a receipt of what it costs.
+"""Add INT8 for a target to a bundle, calibrated on real images, with a receipt of what it costs.
 
-python tools/quantize.py BUNDLE --target openvino --calib DIR [--eval CONFIG] [--max-drop POINTS]
+python tools/quantize.py BUNDLE --target openvino|tensorrt --calib DIR [--eval CONFIG] [--max-drop POINTS]
 """
 
 import argparse
@@ -13,14 +13,14 @@ from rich.progress import track
 from deploy.cli import run_cli
 from deploy.predictor import default_threads
 from vitdense.config import load_config
-from vitdense.quant import TARGETS, OpenVINORecipe, QuantizeRequest, quantize_openvino
+from vitdense.quant import TARGETS, OpenVINORecipe, QuantizeRequest, TensorRTRecipe, quantize
 from vitdense.reports import receipt_table
 
 
 def parse_args() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Add an INT8 file to a bundle")
+    parser = argparse.ArgumentParser(description="Add INT8 for a target to a bundle")
     parser.add_argument("bundle", type=Path, help="folder that tools/export.py wrote")
-    parser.add_argument("--target", required=True, choices=TARGETS, help="what the file is for")
+    parser.add_argument("--target", required=True, choices=TARGETS, help="what the files are for")
     parser.add_argument("--calib", required=True, nargs="+", metavar="DIR", help="folders of calibration images")
     parser.add_argument("--num-images", type=int, default=64, help="calibration images at most (default: 64)")
     parser.add_argument("--eval", metavar="CONFIG", help="score FP32 and INT8 on the test data of this config")
@@ -45,6 +45,8 @@ def main() -> None:
     args = parse_args()
     if not 0 <= args.max_drop <= 100:
         raise ValueError(f"--max-drop {args.max_drop} must lie in 0..100 (points of 100)")
+    if args.cpu_compat and args.target != "openvino":
+        raise ValueError("--cpu-compat is for --target openvino")
     if args.cfg_options and not args.eval:
         raise ValueError("--cfg-options overrides the config of --eval, which is not given")
     cfg = load_config(args.eval, args.cfg_options) if args.eval else None
@@ -54,14 +56,12 @@ def main() -> None:
         args.num_images,
         args.max_drop,
         args.threads,
-        OpenVINORecipe(cpu_compat=args.cpu_compat),
+        OpenVINORecipe(cpu_compat=args.cpu_compat) if args.target == "openvino" else TensorRTRecipe(),
     )
     console = Console()
-    receipt = quantize_openvino(
-        request, cfg, say=console.print, progress=lambda items: track(items, "Scoring", console=console)
-    )
-    console.print(receipt_table(receipt))
-    console.print(f"INT8 file, manifest and receipt written to {args.bundle}")
+    receipt = quantize(request, cfg, say=console.print, progress=lambda items: track(items, "Scoring", console=console))
+    console.print(receipt_table(receipt, args.target))
+    console.print(f"{', '.join(file.name for file in TARGETS[args.target].files)} and the receipt are in {args.bundle}")
 
 
 if __name__ == "__main__":

@@ -267,7 +267,7 @@ PY
 
 install_dev() {
     step 7 dev "what the tests need: pytest, ruff, mypy, transformers (half a minute)" || return 0
-    pip 7-dev --no-build-isolation -e '.[dev]'
+    pip 7-dev --no-build-isolation -e '.[dev,tensorrt-check]'
     stamp dev
 }
 

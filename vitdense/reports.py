@@ -11,42 +11,46 @@ from rich.table import Table
 from deploy.files import atomic_write
 
 from .evaluation import AGREEMENTS, LABELS, MAIN_MEASURES
+from .quant import TARGETS
 
 if TYPE_CHECKING:
     from .engine.compare import Result
 
 
-def receipt_table(receipt: dict[str, Any], title: str = "FP32 and INT8") -> Table:
+def receipt_table(receipt: dict[str, Any], target: str) -> Table:
     """One row per figure of a quantized bundle's receipt; what was not measured says so.
 
     Args:
         receipt: Content of ``receipt.json`` after quantization.
-        title: Above the table.
+        target: 'openvino' or 'tensorrt'.
     """
-    table = Table(title=title)
-    for column, justify in (("", "left"), ("FP32", "right"), ("INT8", "right"), ("", "left")):
-        table.add_column(column, justify=justify)  # type: ignore[arg-type]
-    accuracy, latency, agreement = (receipt.get(key) for key in ("accuracy", "latency", "agreement"))
+    measured, files = receipt["targets"][target], TARGETS[target].files
+    accuracy, latency, agreement = (measured[key] for key in ("accuracy", "latency", "agreement"))
+    columns = ["fp32", *(file.precision for file in files[: TARGETS[target].scored])]
+    table = Table(title=f"What INT8 costs, {target}")
+    for column in ("", *(name.upper() for name in columns), ""):
+        table.add_column(column, justify="right" if column else "left")
+    blank = [""] * (len(columns) - 2)
     if accuracy:
-        fp32, int8 = accuracy["fp32"], accuracy["int8"]
-        for name in (name for name in LABELS if name in fp32):
-            change = f"{int8[name] - fp32[name]:+.2f} points"
-            note = f"{change}, {fp32['images']} images" if name in MAIN_MEASURES else change
-            table.add_row(LABELS[name], f"{fp32[name]:.2f}", f"{int8[name]:.2f}", note)
+        for name in (name for name in LABELS if name in accuracy["fp32"]):
+            values = [accuracy[column][name] for column in columns]
+            note = f"{values[1] - values[0]:+.2f} points"
+            note += f", {accuracy['fp32']['images']} images" if name in MAIN_MEASURES else ""
+            table.add_row(LABELS[name], *(f"{value:.2f}" for value in values), note)
     else:
-        table.add_row("accuracy", "not measured", "not measured", "give --eval CONFIG")
+        table.add_row("accuracy", *["not measured"] * len(columns), "give --eval CONFIG")
     for name in AGREEMENTS:
         if agreement and name in agreement:
             where = f"{agreement['images']} images: {agreement['on']}"
-            table.add_row(AGREEMENTS[name], "", f"{agreement[name]:.2%}", where)
+            table.add_row(AGREEMENTS[name], "", f"{agreement[name]:.2%}", *blank, where)
     if latency:
-        threads = latency["fp32"]["threads"]
-        note = f"{latency['speedup']:.2f}x, {threads} threads, {latency['cpu']}"
+        note = f"{latency['speedup']:.2f}x, {latency['fp32']['threads']} threads, {latency['cpu']}"
         table.add_row("latency p50, ms", f"{latency['fp32']['p50_ms']:.0f}", f"{latency['int8']['p50_ms']:.0f}", note)
-    sizes = receipt["size_bytes"]
-    fp32_size = sizes["model.onnx"] / 1e6
-    int8_size = sizes["model.openvino-int8.onnx"] / 1e6
-    table.add_row("file, MB", f"{fp32_size:.1f}", f"{int8_size:.1f}", f"{fp32_size / int8_size:.2f}x smaller")
+    else:
+        table.add_row("latency p50, ms", *["not measured"] * len(columns), "measure it on the device")
+    sizes = [receipt["size_bytes"][name] / 1e6 for name in ("model.onnx", *(f.name for f in files[: len(columns) - 1]))]
+    note = f"{sizes[0] / sizes[1]:.2f}x smaller"
+    table.add_row("file, MB", *(f"{size:.1f}" for size in sizes), note)
     return table
 
 

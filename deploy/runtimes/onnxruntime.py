@@ -67,6 +67,7 @@ class ONNXRuntime:
         options.inter_op_num_threads = 1
         options.execution_mode = ort.ExecutionMode.ORT_SEQUENTIAL
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
+        options.log_severity_level = 3  # errors: it warns of every float16 constant that it does not fold
         try:
             self._session = ort.InferenceSession(str(model_path), options, providers=PROVIDERS)
         except Exception as error:  # its exception types derive from Exception alone and differ between versions

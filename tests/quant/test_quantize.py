@@ -40,11 +40,12 @@ def contents(folder):
 
 def test_receipt_says_what_int8_costs(quantized, small_segmenter):
     receipt = json.loads((quantized / "receipt.json").read_text())
-    accuracy, latency = receipt["accuracy"], receipt["latency"]
+    measured = receipt["targets"]["openvino"]
+    accuracy, latency = measured["accuracy"], measured["latency"]
     assert accuracy["fp32"]["images"] == 8
     assert accuracy["drop_points"] == pytest.approx(accuracy["fp32"]["miou"] - accuracy["int8"]["miou"], abs=1e-3)
     assert accuracy["fp32"]["miou"] > 30
-    assert 0.9 < receipt["agreement"]["pixels_equal"] <= 1
+    assert 0.9 < measured["agreement"]["pixels_equal"] <= 1
     assert latency["fp32"]["threads"] == latency["int8"]["threads"] == 2
     assert (latency["fp32"]["precision"], latency["int8"]["precision"]) == ("fp32", "int8")
     assert receipt["size_bytes"][FILE] == (quantized / FILE).stat().st_size
@@ -56,7 +57,7 @@ def test_fp32_score_is_that_of_mmsegmentation(quantized, small_segmenter):
 
     inside = float(re.search(r"Iter\(val\) \[8/8\].*mIoU: ([\d.]+)", small_segmenter.log)[1])
     receipt = json.loads((quantized / "receipt.json").read_text())
-    assert receipt["accuracy"]["fp32"]["miou"] == pytest.approx(inside, abs=0.1)
+    assert receipt["targets"]["openvino"]["accuracy"]["fp32"]["miou"] == pytest.approx(inside, abs=0.1)
 
 
 def test_file_is_symmetric_int8_and_runs_everywhere(quantized, small_segmenter):
@@ -90,9 +91,9 @@ def test_without_eval_accuracy_is_said_to_be_not_measured(bundle, small_segmente
     result = run_tool("tools/quantize.py", bundle, "--target", "openvino", "--calib", train)
     assert result.returncode == 0, result.stderr
     assert "not measured" in result.stdout
-    receipt = json.loads((bundle / "receipt.json").read_text())
-    assert receipt["accuracy"] is None and "not measured" in receipt["agreement"]["note"]
-    assert receipt["agreement"]["images"] == 8 and "left out of calibration" in receipt["agreement"]["on"]
+    measured = json.loads((bundle / "receipt.json").read_text())["targets"]["openvino"]
+    assert measured["accuracy"] is None and "not measured" in measured["agreement"]["note"]
+    assert measured["agreement"]["images"] == 8 and "left out of calibration" in measured["agreement"]["on"]
 
 
 class TestRefusals:
@@ -146,24 +147,24 @@ class TestRefusals:
 
 
 def test_a_publish_that_fails_puts_everything_back(quantized, tmp_path, monkeypatch):
-    from vitdense.quant import quantize
+    from vitdense.quant import publish
 
     folder, work = tmp_path / "bundle", tmp_path / "bundle" / ".quantize.x"
     shutil.copytree(quantized, folder)
     before = contents(folder)
     work.mkdir()
     (work / FILE).write_bytes(b"new")
-    replace = quantize.os.replace
+    replace = publish.os.replace
 
     def interrupted(source, destination):
         if destination == folder / "model.json" and source.parent == work:
             raise KeyboardInterrupt
         replace(source, destination)
 
-    monkeypatch.setattr(quantize.os, "replace", interrupted)
+    monkeypatch.setattr(publish.os, "replace", interrupted)
     receipt = json.loads((folder / "receipt.json").read_text())
     with pytest.raises(KeyboardInterrupt):
-        quantize._publish(work, folder, load_manifest(folder), load_reference(folder), {**receipt, "accuracy": None})
+        publish.publish(work, folder, load_manifest(folder), load_reference(folder), {**receipt, "targets": {}}, [FILE])
     shutil.rmtree(work)
     assert contents(folder) == before
 

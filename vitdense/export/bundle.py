@@ -197,8 +197,7 @@ def _receipt(manifest: Manifest, parities: Sequence[Parity], request: ExportRequ
             "runtimes": [parity.to_dict() for parity in parities],
         },
         "size_bytes": {name: spec.bytes for name, spec in manifest.files.items()},
-        "accuracy": None,
-        "latency": None,
+        "targets": {},
     }
 
 

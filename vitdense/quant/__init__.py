@@ -1,7 +1,8 @@
 """Quantizing a bundle for a target, with a receipt."""
 
-from .quantize import TARGETS, QuantizeRequest, quantize_openvino
+from .quantize import QuantizeRequest, quantize
 from .receipt import read_receipt
-from .recipes import OpenVINORecipe
+from .recipes import OpenVINORecipe, TensorRTRecipe
+from .targets import TARGETS
 
-__all__ = ["TARGETS", "OpenVINORecipe", "QuantizeRequest", "quantize_openvino", "read_receipt"]
+__all__ = ["TARGETS", "OpenVINORecipe", "QuantizeRequest", "TensorRTRecipe", "quantize", "read_receipt"]

@@ -5,27 +5,35 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy.typing as npt
 import onnx
 
-from .recipes import OpenVINORecipe
-from .scope import attention_products, float_nodes
+from .recipes import Recipe
 
 
 def quantize_onnx(
-    source: Path, destination: Path, input_name: str, tensors: Sequence[npt.NDArray[Any]], recipe: OpenVINORecipe
-) -> None:
-    """Writes an INT8 version of an ONNX file with Q/DQ nodes; post-processing stays in float.
+    model: onnx.ModelProto,
+    input_name: str,
+    tensors: Sequence[npt.NDArray[Any]],
+    recipe: Recipe,
+    kept: Sequence[str],
+    *,
+    symmetric: bool = True,
+    seven_bits: bool = False,
+) -> onnx.ModelProto:
+    """Quantizes an ONNX model with Q/DQ nodes.
 
     Args:
-        source: The FP32 file.
-        destination: The file to write.
+        model: In float32; it is not changed.
         input_name: Name of the image input.
         tensors: Preprocessed calibration images, (N, 3, H, W) each.
         recipe: How to quantize.
+        kept: Names of nodes that stay in float.
+        symmetric: Whether all zero points are 0. Defaults to True.
+        seven_bits: Whether weights use half of their range, so that sums of two products fit 16 bits; else only those
+            of the first layer do. Defaults to False.
 
     Raises:
         ImportError: NNCF is not installed.
@@ -40,23 +48,20 @@ def quantize_onnx(
             OverflowFix,
         )
     except ImportError:
-        raise ImportError("quantizing for OpenVINO needs NNCF: pip install 'vitdense[openvino]'") from None
+        raise ImportError("quantizing needs NNCF: pip install 'vitdense[openvino]'") from None
     nncf.set_log_level(logging.ERROR)
-    preset = {"performance": nncf.QuantizationPreset.PERFORMANCE, "mixed": nncf.QuantizationPreset.MIXED}[recipe.preset]
-    model = onnx.load(source)
-    kept = float_nodes(model) + (attention_products(model) if recipe.cpu_compat else [])
-    quantized = nncf.quantize(
+    quantized: onnx.ModelProto = nncf.quantize(
         model,
         nncf.Dataset(tensors, lambda tensor: {input_name: tensor}),
-        preset=preset,
+        preset=nncf.QuantizationPreset.PERFORMANCE if symmetric else nncf.QuantizationPreset.MIXED,
         subset_size=len(tensors),
         fast_bias_correction=recipe.fast_bias_correction,
         model_type=nncf.ModelType.TRANSFORMER,
-        ignored_scope=nncf.IgnoredScope(names=kept),
+        ignored_scope=nncf.IgnoredScope(names=list(kept)),
         advanced_parameters=AdvancedQuantizationParameters(
+            overflow_fix=OverflowFix.ENABLE if seven_bits else OverflowFix.FIRST_LAYER,
             # Convolutions keep their ranges: smoothing them cost the everyday segmenter 3.7 points of mIoU.
-            overflow_fix=OverflowFix.ENABLE if recipe.cpu_compat else OverflowFix.FIRST_LAYER,
             smooth_quant_alphas=AdvancedSmoothQuantParameters(convolution=-1, matmul=recipe.smooth_quant_alpha),
         ),
     )
-    onnx.save(quantized, destination)
+    return quantized

@@ -1,8 +1,7 @@
-"""Adding an INT8 file to a bundle, with a receipt, or leaving the bundle as it was."""
+"""Adding a target's files to a bundle, with a receipt, or leaving the bundle as it was."""
 
 from __future__ import annotations
 
-import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -13,12 +12,12 @@ from typing import Any
 from mmengine.config import Config
 
 from deploy.bench import Latency, cpu_model, measure, paired_ratio
-from deploy.files import write_json
 from deploy.io import read_image
-from deploy.manifest import MANIFEST_NAME, Manifest, load_manifest, save_manifest
+from deploy.manifest import Manifest, load_manifest, save_manifest
 from deploy.predictor import Predictor
 from deploy.preprocess import Preprocessor
-from deploy.reference import REFERENCE_NAME, Reference, load_reference, save_reference
+from deploy.reference import Reference, load_reference
+from deploy.runtimes import create_runtime
 from deploy.runtimes.base import check_threads
 
 from ..errors import ParityError
@@ -26,14 +25,11 @@ from ..evaluation import LABELS, Score, agreement_on, evaluate, largest_drop, op
 from ..evaluation.evaluate import Data
 from ..export.bundle import MODEL_FILE, RECEIPT_FILE, WORK_PREFIX, file_spec, now, tool_versions
 from .calibration import CalibrationSet, collect_calibration, refuse_overlap
-from .nncf_onnx import quantize_onnx
+from .publish import publish
 from .receipt import read_receipt
-from .recipes import OpenVINORecipe
+from .recipes import Recipe
+from .targets import Target, TargetFile, target_of
 
-OPENVINO_FILE = "model.openvino-int8.onnx"
-TARGETS = ("openvino",)
-# INT8 outputs on another CPU: its kernels round elsewhere, and a flipped rounding is one quantization step.
-INT8_TOLERANCE = 0.1
 _WARMUP, _ITERATIONS = 3, 15
 _HELD_OUT = 8
 Progress = Callable[[Sequence[int]], Iterator[int]]
@@ -49,7 +45,7 @@ class QuantizeRequest:
         limit: Most calibration images to use.
         max_drop: Most that mIoU, box AP and mask AP may fall, in points of 100.
         threads: CPU threads for scoring and latency.
-        recipe: How to quantize.
+        recipe: How to quantize, and for which target.
     """
 
     bundle: Path
@@ -57,17 +53,22 @@ class QuantizeRequest:
     limit: int
     max_drop: float
     threads: int
-    recipe: OpenVINORecipe = OpenVINORecipe()
+    recipe: Recipe
+
+    @property
+    def target(self) -> Target:
+        """What the files are for."""
+        return target_of(self.recipe)
 
 
-def quantize_openvino(
+def quantize(
     request: QuantizeRequest, cfg: Config | None, say: Callable[[str], None], progress: Progress = iter
 ) -> dict[str, Any]:
-    """Quantizes a bundle for OpenVINO.
+    """Quantizes a bundle for a target.
 
     Args:
         request: What to quantize.
-        cfg: A config whose test data score both files; None to measure only their agreement.
+        cfg: A config whose test data score the files; None to measure only how far they agree with FP32.
         say: Is told each step.
         progress: Wraps the iteration over scored images.
 
@@ -75,10 +76,11 @@ def quantize_openvino(
         The receipt.
 
     Raises:
-        ValueError: Bad calibration images, images that are calibrated and scored on, or a drop above ``max_drop``; the
-            bundle is unchanged.
-        ImportError: NNCF or OpenVINO is not installed.
+        ValueError: Bad calibration images, or images that are calibrated and scored on.
+        ParityError: A drop above ``max_drop``. The bundle is unchanged, as after any error.
+        ImportError: NNCF or the target's runtime is not installed.
     """
+    target = request.target
     manifest = load_manifest(request.bundle)
     manifest.verify(request.bundle, MODEL_FILE)
     receipt, reference = read_receipt(request.bundle / RECEIPT_FILE), load_reference(request.bundle)
@@ -95,24 +97,24 @@ def quantize_openvino(
         preprocess = Preprocessor(manifest.input)
         tensors = [preprocess(read_image(path))[0] for path in calibration.paths]
         shutil.copyfile(request.bundle / MODEL_FILE, work / MODEL_FILE)
-        quantize_onnx(work / MODEL_FILE, work / OPENVINO_FILE, manifest.input.name, tensors, request.recipe)
-        staged = _with_int8(manifest, work, calibration, request)
+        target.build(work, MODEL_FILE, manifest.input.name, tensors, request.recipe)
+        staged = _with_files(manifest, work, calibration, request)
         save_manifest(work, staged)
-        fp32, int8 = (
-            Predictor(work, runtime="openvino", precision=precision, threads=request.threads, score=0.0)
-            for precision in ("fp32", "int8")
-        )
-        reference = _extend_reference(reference, int8)
+        predictors = _predictors(work, target, request.threads)
+        for file in target.files:
+            reference = _extend_reference(reference, work, staged, target, file, request.threads)
         receipt["size_bytes"] = {name: spec.bytes for name, spec in staged.files.items()}
         if cfg is None or data is None:
-            receipt["agreement"] = _agreement_record(fp32, int8, held_out, calibration)
-            receipt["accuracy"] = None
+            measured = {"accuracy": None, "agreement": _agreement_record(predictors, held_out, calibration)}
         else:
-            say("Scoring FP32 and INT8 on the same images")
-            receipt |= _scored(fp32, int8, cfg, data, request.max_drop, progress)
-        say("Measuring latency, FP32 and INT8 in turn")
-        receipt["latency"] = _latency_record(fp32, int8, tensors[0])
-        _publish(work, request.bundle, staged, reference, receipt)
+            say(f"Scoring {', '.join(name.upper() for name in predictors)} on the same images")
+            measured = _scored(predictors, cfg, data, request.max_drop, progress)
+        measured["latency"] = None
+        if target.is_device:
+            say("Measuring latency, FP32 and INT8 in turn")
+            measured["latency"] = _latency_record(predictors, tensors[0])
+        receipt["targets"][target.name] = measured
+        publish(work, request.bundle, staged, reference, receipt, [file.name for file in target.files])
     finally:
         shutil.rmtree(work, ignore_errors=True)
     return receipt
@@ -135,42 +137,69 @@ def _split(request: QuantizeRequest, cfg: Config | None) -> tuple[CalibrationSet
     return chosen, tuple(pool.paths[index] for index in sorted(held))
 
 
-def _with_int8(manifest: Manifest, work: Path, calibration: CalibrationSet, request: QuantizeRequest) -> Manifest:
+def _with_files(manifest: Manifest, work: Path, calibration: CalibrationSet, request: QuantizeRequest) -> Manifest:
     record = {
-        "target": "openvino",
+        "target": request.target.name,
         "recipe": request.recipe.to_dict(),
         "images": len(calibration.paths),
         "sha256": list(calibration.sha256),
         "made": now(),
         "tools": tool_versions(),
     }
+    files = request.target.files
     return replace(
         manifest,
-        files={**manifest.files, OPENVINO_FILE: file_spec(work / OPENVINO_FILE, "int8", "openvino")},
-        calibration={**manifest.calibration, OPENVINO_FILE: record},
+        files={**manifest.files, **{f.name: file_spec(work / f.name, f.precision, f.target) for f in files}},
+        calibration={**manifest.calibration, **{f.name: record for f in files if f.precision == "int8"}},
     )
 
 
+def _extend_reference(
+    reference: Reference, work: Path, manifest: Manifest, target: Target, file: TargetFile, threads: int
+) -> Reference:
+    runtime = create_runtime(target.runtime, work / file.name, manifest.input, manifest.outputs, threads=threads)
+    results = [runtime(tensor) for tensor in reference.inputs]
+    outputs = {name: tuple(result[name] for result in results) for name in results[0]}
+    return Reference(
+        reference.inputs,
+        {**reference.outputs, file.name: outputs},
+        {**reference.tolerances, file.name: file.tolerance},
+    )
+
+
+def _predictors(work: Path, target: Target, threads: int) -> dict[str, Predictor]:
+    """The float32 file and the scored ones of the target, by precision."""
+    wanted = [("fp32", "any"), *((file.precision, file.target) for file in target.files[: target.scored])]
+    return {
+        precision: Predictor(work, runtime=target.runtime, precision=precision, target=kind, threads=threads, score=0.0)
+        for precision, kind in wanted
+    }
+
+
 def _scored(
-    fp32: Predictor, int8: Predictor, cfg: Config, data: Data, max_drop: float, progress: Progress
+    predictors: dict[str, Predictor], cfg: Config, data: Data, max_drop: float, progress: Progress
 ) -> dict[str, Any]:
-    (before, after), agreement = evaluate([fp32, int8], data, progress)
-    name, drop = largest_drop(before, after)
-    if not drop <= max_drop:
-        raise ParityError(
-            f"INT8 loses {drop:.2f} points of {LABELS[name]} ({before.values[name]:.2f} -> {after.values[name]:.2f}), "
-            f"allowed are {max_drop:.2f} (--max-drop); the bundle is unchanged. Calibrate on more images like the "
-            "scored ones"
-        )
+    scores, agreement = evaluate(list(predictors.values()), data, progress)
+    by_precision = dict(zip(predictors, scores, strict=True))
+    before = by_precision["fp32"]
+    drops = {}
+    for precision, after in list(by_precision.items())[1:]:
+        name, drop = largest_drop(before, after)
+        drops[precision] = drop
+        if not drop <= max_drop:
+            raise ParityError(
+                f"{precision.upper()} loses {drop:.2f} points of {LABELS[name]} ({before.values[name]:.2f} -> "
+                f"{after.values[name]:.2f}), allowed are {max_drop:.2f} (--max-drop); the bundle is unchanged. "
+                "Calibrate on more images like the scored ones"
+            )
     dataset = cfg.test_dataloader.dataset
     return {
         "accuracy": {
             "measured": now(),
             "data": {key: dataset[key] for key in ("type", "data_prefix", "ann_file") if dataset.get(key)},
-            "runtime": fp32.runtime.describe(),
-            "fp32": _score_dict(before, fp32),
-            "int8": _score_dict(after, int8),
-            "drop_points": round(drop, 4),
+            "runtime": predictors["fp32"].runtime.describe(),
+            **{name: _score_dict(score, predictors[name]) for name, score in by_precision.items()},
+            "drop_points": round(drops["int8"], 4),
             "max_drop_points": max_drop,
         },
         "agreement": {**(agreement or {}), "images": before.images, "on": "the scored images"},
@@ -182,10 +211,11 @@ def _score_dict(score: Score, predictor: Predictor) -> dict[str, Any]:
 
 
 def _agreement_record(
-    fp32: Predictor, int8: Predictor, held_out: Sequence[Path], calibration: CalibrationSet
+    predictors: dict[str, Predictor], held_out: Sequence[Path], calibration: CalibrationSet
 ) -> dict[str, Any] | None:
     paths = held_out or calibration.paths
-    agreement = agreement_on(fp32, int8, paths)
+    int8 = predictors["int8"]
+    agreement = agreement_on(predictors["fp32"], int8, paths)
     if agreement is None:
         return None
     on = "images of the calibration folder that were left out of calibration" if held_out else "the calibration images"
@@ -198,7 +228,8 @@ def _agreement_record(
     }
 
 
-def _latency_record(fp32: Predictor, int8: Predictor, tensor: Any) -> dict[str, Any]:
+def _latency_record(predictors: dict[str, Predictor], tensor: Any) -> dict[str, Any]:
+    fp32, int8 = predictors["fp32"], predictors["int8"]
     latencies: list[Latency] = measure([fp32.runtime, int8.runtime], tensor, _WARMUP, _ITERATIONS)
     return {
         "measured": now(),
@@ -209,40 +240,3 @@ def _latency_record(fp32: Predictor, int8: Predictor, tensor: Any) -> dict[str, 
         "int8": {**latencies[1].to_dict(), **int8.describe()},
         "speedup": round(paired_ratio(latencies[0], latencies[1]), 3),
     }
-
-
-def _extend_reference(reference: Reference, int8: Predictor) -> Reference:
-    results = [int8.runtime(tensor) for tensor in reference.inputs]
-    outputs = {name: tuple(result[name] for result in results) for name in results[0]}
-    return Reference(
-        reference.inputs,
-        {**reference.outputs, OPENVINO_FILE: outputs},
-        {**reference.tolerances, OPENVINO_FILE: INT8_TOLERANCE},
-    )
-
-
-def _publish(work: Path, bundle: Path, manifest: Manifest, reference: Reference, receipt: dict[str, Any]) -> None:
-    """Moves the new files in, or puts back what was there if that fails or is interrupted.
-
-    Should the machine stop in between, the hash check refuses an INT8 file that is not the manifest's, and a second run
-    mends it; receipt figures carry the hash of the file that they belong to.
-    """
-    save_reference(work, reference)
-    write_json(work / RECEIPT_FILE, receipt)
-    save_manifest(work, manifest)
-    names = (REFERENCE_NAME, RECEIPT_FILE, OPENVINO_FILE, MANIFEST_NAME)
-    backup = work / "backup"
-    backup.mkdir()
-    for name in names:
-        if (bundle / name).exists():
-            shutil.copyfile(bundle / name, backup / name)
-    try:
-        for name in names:
-            os.replace(work / name, bundle / name)
-    except BaseException:
-        for name in names:
-            if (backup / name).exists():
-                os.replace(backup / name, bundle / name)
-            else:
-                (bundle / name).unlink(missing_ok=True)
-        raise

@@ -20,6 +20,6 @@ def read_receipt(path: Path) -> dict[str, Any]:
         receipt = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is damaged ({error}); export the bundle again") from None
-    if not isinstance(receipt, dict) or not {"parity", "accuracy", "latency"} <= set(receipt):
+    if not isinstance(receipt, dict) or not {"parity", "targets"} <= set(receipt):
         raise ValueError(f"{path} is no receipt of a bundle; export the bundle again")
     return receipt

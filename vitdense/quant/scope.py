@@ -1,60 +1,74 @@
-"""Which nodes of an exported graph stay in float, whatever the recipe."""
+"""Which nodes of an exported graph are quantized, and which keep more bits whatever the recipe."""
 
 from __future__ import annotations
 
 import ast
+from collections.abc import Sequence
 
 import onnx
 
-_WEIGHTED = ("Conv", "ConvTranspose", "Gemm", "MatMul")
+_LAYERS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 _POSTPROCESSING = "vitdense.export.detection."
+_PATCH_EMBEDDING = "vitdense.models.vit.PatchEmbed"
 
 
-def float_nodes(model: onnx.ModelProto) -> list[str]:
-    """Names of the nodes of a detector that are never quantized, in the order of the graph.
+def postprocessing_nodes(model: onnx.ModelProto) -> list[str]:
+    """Names of the nodes that turn a detector's predictions into objects, in the order of the graph.
 
-    Coordinates of boxes need more than 8 bits (640 pixels in 256 steps are 2.5 pixels), and overlaps and the rounds of
-    suppression are exact comparisons: everything that comes from :mod:`vitdense.export.detection` stays in float. So do
-    the last predictors, the layers with weights of which nothing but post-processing makes use: they are cheap, and
-    their scores are what is thresholded.
+    Coordinates need more than 8 bits (640 pixels in 256 steps are 2.5 pixels) and more than float16 has (half a pixel
+    there), and overlaps and the rounds of suppression are exact comparisons.
 
     Args:
         model: As :func:`vitdense.export.onnx_export.export_onnx` wrote it, with the modules that the nodes came from.
-
-    Returns:
-        Nothing for a segmenter or a backbone.
     """
-    post = {node.name for node in model.graph.node if _module_class(node).startswith(_POSTPROCESSING)}
-    if not post:
-        return []
+    return [node.name for node in model.graph.node if "".join(_modules(node)[-1:]).startswith(_POSTPROCESSING)]
+
+
+def layers(model: onnx.ModelProto) -> list[str]:
+    """Names of the linear layers and convolutions: products of an activation with trained weights."""
     constants = {tensor.name for tensor in model.graph.initializer}
-    weighted = {
+    post = set(postprocessing_nodes(model))
+    return [
         node.name
         for node in model.graph.node
-        if node.op_type in _WEIGHTED and node.name not in post and any(name in constants for name in node.input)
-    }
-    # Backwards through the graph: whether what a node computes reaches another layer with weights.
-    feeds_layer: dict[str, bool] = {}
-    predictors = set()
+        if node.op_type in _LAYERS and node.name not in post and constants & set(node.input)
+    ]
+
+
+def last_predictors(model: onnx.ModelProto) -> list[str]:
+    """Names of the layers whose result reaches no further layer: they are cheap, and their scores are thresholded."""
+    trained = set(layers(model))
+    feeds_layer: set[str] = set()  # tensors, walking backwards
+    found = []
     for node in reversed(model.graph.node):
-        reaches = any(feeds_layer.get(name, False) for name in node.output)
-        if node.name in weighted and not reaches:
-            predictors.add(node.name)
-        for name in node.input:
-            feeds_layer[name] = feeds_layer.get(name, False) or reaches or node.name in weighted
-    return [node.name for node in model.graph.node if node.name in post | predictors]
+        reaches = bool(feeds_layer & set(node.output))
+        if node.name in trained and not reaches:
+            found.append(node.name)
+        if reaches or node.name in trained:
+            feeds_layer |= set(node.input)
+    return found[::-1]
 
 
 def attention_products(model: onnx.ModelProto) -> list[str]:
     """Names of the products of two activations: query with key, and their softmax with value."""
     constants = {tensor.name for tensor in model.graph.initializer}
-    return [n.name for n in model.graph.node if n.op_type == "MatMul" and not constants & set(n.input)]
+    return [node.name for node in model.graph.node if node.op_type == "MatMul" and not constants & set(node.input)]
 
 
-def _module_class(node: onnx.NodeProto) -> str:
-    """The innermost torch module that a node came from; '' if the file does not say."""
+def patch_embedding(model: onnx.ModelProto) -> list[str]:
+    """Names of the nodes that turn pixels into tokens."""
+    return [node.name for node in model.graph.node if _PATCH_EMBEDDING in _modules(node)]
+
+
+def transposed_convolutions(model: onnx.ModelProto) -> list[str]:
+    """Names of the transposed convolutions."""
+    return [node.name for node in model.graph.node if node.op_type == "ConvTranspose"]
+
+
+def _modules(node: onnx.NodeProto) -> Sequence[str]:
+    """Classes of the torch modules that a node came from, outermost first; empty if the file does not say."""
     for item in node.metadata_props:
         if item.key == "pkg.torch.onnx.class_hierarchy":
-            classes: list[str] = ast.literal_eval(item.value)  # outermost module first, the torch operator last
-            return classes[-2] if len(classes) > 1 else ""
-    return ""
+            classes: list[str] = ast.literal_eval(item.value)
+            return classes[:-1]  # the last is the torch operator
+    return []

@@ -1,0 +1,132 @@
+"""Files for TensorRT: which layers are in INT8, what each tensor's type is, and that TensorRT builds them."""
+
+import json
+import shutil
+
+import onnx
+import pytest
+from onnx import TensorProto
+from onnx.numpy_helper import to_array
+
+from deploy.manifest import load_manifest
+from deploy.predictor import Predictor
+from vitdense.quant import scope
+
+NOT_INSTALLED = "TensorRT for RTX is not installed: pip install 'vitdense[tensorrt-check]'"
+INT8, FP16, WEAK = (f"model.tensorrt-{kind}.onnx" for kind in ("int8", "fp16", "int8-weak"))
+
+
+@pytest.fixture(scope="module")
+def quantized(small_bundle, small_segmenter, run_tool, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tensorrt") / "bundle"
+    shutil.copytree(small_bundle, folder)
+    train = small_segmenter.data / "images" / "train"
+    options = ["--eval", small_segmenter.config, "--max-drop", "3", "--threads", "2"]
+    result = run_tool("tools/quantize.py", folder, "--target", "tensorrt", "--calib", train, *options)
+    assert result.returncode == 0, result.stdout + result.stderr
+    return folder
+
+
+def dequantized(model):
+    return {node.output[0] for node in model.graph.node if node.op_type == "DequantizeLinear"}
+
+
+def test_layers_are_in_int8_and_nothing_else(quantized):
+    source, model = onnx.load(quantized / "model.onnx"), onnx.load(quantized / INT8)
+    left_alone = {*scope.last_predictors(source), *scope.patch_embedding(source)}
+    layers = [name for name in scope.layers(source) if name not in left_alone]
+    inside = [node for node in source.graph.node if ".blocks." in str(node.metadata_props)]
+    products = {node.name for node in inside if node.op_type in ("MatMul", "Gemm")}
+    assert set(layers) >= products - set(scope.attention_products(source))
+    assert len(left_alone & set(scope.layers(source))) == 2  # the patch embedding and the classifier
+    ready = dequantized(model)
+    found = [node.name for node in model.graph.node if ready & set(node.input)]
+    assert sorted(found) == sorted(layers)
+    for node in model.graph.node:
+        if node.name in layers:
+            assert set(node.input[:2]) <= ready, f"both inputs of {node.name}"
+
+
+def test_q_and_dq_are_symmetric_with_scales_per_channel_of_weights(quantized):
+    for name, scale_type in ((INT8, TensorProto.FLOAT16), (WEAK, TensorProto.FLOAT)):
+        model = onnx.load(quantized / name)
+        constants = {tensor.name: tensor for tensor in model.graph.initializer}
+        for node in model.graph.node:
+            if node.op_type not in ("QuantizeLinear", "DequantizeLinear"):
+                continue
+            scale, zero = (constants[item] for item in node.input[1:3])
+            assert scale.data_type == scale_type and zero.data_type == TensorProto.INT8 and not to_array(zero).any()
+            is_weight = node.input[0] in constants
+            assert (to_array(scale).size > 1) == is_weight, "activations per tensor, weights per channel"
+            if is_weight:
+                assert constants[node.input[0]].data_type == TensorProto.INT8
+
+
+@pytest.mark.parametrize("name", [INT8, FP16])
+def test_no_float32_is_left_inside(quantized, name):
+    model = onnx.shape_inference.infer_shapes(onnx.load(quantized / name))
+    assert model.opset_import[0].version == (19 if name == INT8 else 18)
+    ports = {value.name for value in [*model.graph.input, *model.graph.output]}
+    floats = [v.name for v in model.graph.value_info if v.type.tensor_type.elem_type == TensorProto.FLOAT]
+    assert not set(floats) - ports
+    assert all(value.type.tensor_type.elem_type == TensorProto.FLOAT for value in model.graph.input)
+
+
+def test_weak_file_is_for_the_oldest_parser(quantized):
+    model = onnx.load(quantized / WEAK)
+    assert model.opset_import[0].version == 17
+    assert "LayerNormalization" in {node.op_type for node in model.graph.node}
+
+
+def test_receipt_manifest_and_runs(quantized, small_segmenter, run_tool):
+    receipt = json.loads((quantized / "receipt.json").read_text())["targets"]["tensorrt"]
+    accuracy = receipt["accuracy"]
+    assert receipt["latency"] is None and receipt["agreement"]["pixels_equal"] > 0.9
+    assert accuracy["fp16"]["miou"] == pytest.approx(accuracy["fp32"]["miou"], abs=0.2)
+    manifest = load_manifest(quantized)
+    assert {manifest.files[name].target for name in (INT8, FP16, WEAK)} == {"tensorrt", "tensorrt-weak"}
+    assert set(manifest.calibration) == {INT8, WEAK}
+    for name in (INT8, FP16, WEAK):
+        manifest.verify(quantized, name)
+    image = next((small_segmenter.data / "images" / "val").iterdir())
+    maps = [
+        Predictor(quantized, runtime="onnxruntime", precision="int8", target=target).predict(image).class_map
+        for target in ("tensorrt", "tensorrt-weak")
+    ]
+    assert (maps[0] == maps[1]).mean() > 0.98
+    with pytest.raises(ValueError, match="target of a file for openvino is 'tensorrt'"):
+        Predictor(quantized, runtime="openvino", target="tensorrt")
+
+
+def test_tensorrt_builds_the_strongly_typed_files(quantized, run_tool, tmp_path):
+    pytest.importorskip("tensorrt_rtx", reason=NOT_INSTALLED)
+    folder = tmp_path / "bundle"
+    shutil.copytree(quantized, folder)
+    result = run_tool("tools/check_engine.py", folder)
+    assert result.returncode == 0, result.stdout + result.stderr
+    checks = json.loads((folder / "receipt.json").read_text())["targets"]["tensorrt"]["engine_checks"]
+    assert [check["file"] for check in checks] == [INT8, FP16]
+    assert all(check["engine_bytes"] > 1e5 and check["capability"] == "sm86" for check in checks)
+
+
+def test_what_tensorrt_lacks_is_named(quantized, tmp_path):
+    pytest.importorskip("tensorrt_rtx", reason=NOT_INSTALLED)
+    from vitdense.export.engine_check import check_engine
+
+    model = onnx.helper.make_model(
+        onnx.helper.make_graph(
+            [onnx.helper.make_node("Unique", ["x"], ["y"], name="odd_one")],
+            "g",
+            [onnx.helper.make_tensor_value_info("x", TensorProto.FLOAT, [4])],
+            [onnx.helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        ),
+        opset_imports=[onnx.helper.make_opsetid("", 18)],
+        ir_version=9,
+    )
+    onnx.save(model, tmp_path / "odd.onnx")
+    with pytest.raises(ValueError, match=r"cannot read odd.onnx: node 'odd_one' \(Unique\)"):
+        check_engine(tmp_path / "odd.onnx", "")
+
+
+def test_nothing_to_check_is_said(small_bundle, refused):
+    assert "no file for TensorRT" in refused("tools/check_engine.py", small_bundle)

@@ -1,0 +1,128 @@
+"""The files that each target gets, and how they are made from the exported one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy.typing as npt
+import onnx
+
+from . import scope
+from .half import to_half
+from .nncf_onnx import quantize_onnx
+from .recipes import OpenVINORecipe, Recipe, TensorRTRecipe
+from .smooth import fold_into_norms
+
+HALF_SCALES_OPSET = 19  # the first whose Q/DQ nodes take float16
+WEAK_OPSET = 17  # the last that the parser of TensorRT 8.6 reads
+Tensors = Sequence[npt.NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class TargetFile:
+    """A model file of a target.
+
+    Args:
+        name: In the bundle.
+        precision: 'fp16' or 'int8'.
+        target: As in the manifest.
+        tolerance: Up to which a device passes its reference. INT8 kernels round elsewhere on another device, and a
+            flipped rounding is one quantization step.
+    """
+
+    name: str
+    precision: str
+    target: str
+    tolerance: float
+
+
+@dataclass(frozen=True)
+class Target:
+    """What a device family gets.
+
+    Args:
+        name: 'openvino' or 'tensorrt'.
+        files: The INT8 file that is judged first.
+        scored: How many of the files are scored, from the first on.
+        runtime: Which runs them on the workstation.
+        is_device: Whether that is the runtime of the device as well, so that its latency means something.
+        build: Writes the files into a folder, from the float32 file in it.
+    """
+
+    name: str
+    files: tuple[TargetFile, ...]
+    scored: int
+    runtime: str
+    is_device: bool
+    build: Callable[[Path, str, str, Tensors, Any], None]
+
+
+def _build_openvino(folder: Path, source: str, input_name: str, tensors: Tensors, recipe: OpenVINORecipe) -> None:
+    model = onnx.load(folder / source)
+    kept = scope.postprocessing_nodes(model)
+    if kept:  # a segmenter's last layer is as wide as its classes, and was measured in INT8
+        kept += scope.last_predictors(model)
+    if recipe.cpu_compat:
+        kept += scope.attention_products(model)
+    quantized = quantize_onnx(
+        model, input_name, tensors, recipe, kept, symmetric=recipe.preset == "performance", seven_bits=recipe.cpu_compat
+    )
+    onnx.save(quantized, folder / OPENVINO.files[0].name)
+
+
+def _build_tensorrt(folder: Path, source: str, input_name: str, tensors: Tensors, recipe: TensorRTRecipe) -> None:
+    model = onnx.load(folder / source)
+    post = set(scope.postprocessing_nodes(model))
+    left_alone = {
+        *scope.last_predictors(model),
+        *scope.patch_embedding(model),
+        *scope.transposed_convolutions(model),
+    }
+    quantized_layers = [name for name in scope.layers(model) if name not in left_alone]
+    kept = sorted({node.name for node in model.graph.node} - set(quantized_layers))
+    quantized = fold_into_norms(quantize_onnx(model, input_name, tensors, recipe, kept))
+    int8, half, weak = (folder / file.name for file in TENSORRT.files)
+    onnx.save(to_half(onnx.version_converter.convert_version(quantized, HALF_SCALES_OPSET), post), int8)
+    onnx.save(to_half(model, post), half)
+    onnx.save(_older(quantized), weak)
+
+
+def _older(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model in the last opset that TensorRT 8.6 reads; the converter leaves an attribute of the next one in."""
+    older = onnx.version_converter.convert_version(model, WEAK_OPSET)
+    for node in older.graph.node:
+        for attribute in [item for item in node.attribute if item.name == "noop_with_empty_axes"]:
+            node.attribute.remove(attribute)
+    onnx.checker.check_model(older, full_check=True)
+    return older
+
+
+OPENVINO = Target(
+    name="openvino",
+    files=(TargetFile("model.openvino-int8.onnx", "int8", "openvino", 0.1),),
+    scored=1,
+    runtime="openvino",
+    is_device=True,
+    build=_build_openvino,
+)
+TENSORRT = Target(
+    name="tensorrt",
+    files=(
+        TargetFile("model.tensorrt-int8.onnx", "int8", "tensorrt", 0.1),
+        TargetFile("model.tensorrt-fp16.onnx", "fp16", "tensorrt", 0.05),
+        TargetFile("model.tensorrt-int8-weak.onnx", "int8", "tensorrt-weak", 0.1),
+    ),
+    scored=2,
+    runtime="onnxruntime",
+    is_device=False,
+    build=_build_tensorrt,
+)
+TARGETS = {target.name: target for target in (OPENVINO, TENSORRT)}
+
+
+def target_of(recipe: Recipe) -> Target:
+    """The target that a recipe is for."""
+    return TARGETS[recipe.target]
