@@ -30,7 +30,7 @@ def test_there_are_commands():
 def test_command_exists_with_these_options(run_tool, line):
     words = shlex.split(line)[1:]
     module = words[:2] if words[0] == "-m" else words[:1]
-    result = run_tool(*module, "--help", fresh=True)
+    result = run_tool(*module, "--help")
     assert result.returncode == 0, result.stderr
     for option in re.findall(r"(?<=\s)--[a-z-]+", line):
         assert option in result.stdout, f"{option} is no option of {module}"
