@@ -9,7 +9,7 @@ import pytest
 from onnx.numpy_helper import to_array
 
 from deploy.manifest import load_manifest
-from vitdense.quant.scope import float_nodes
+from vitdense.quant.scope import last_predictors, postprocessing_nodes
 
 PREDICTORS = {"vit48_gfl_bccd": {"gfl_cls", "gfl_reg"}}
 MODELS = list(PREDICTORS)
@@ -78,7 +78,7 @@ def test_int8_rounds_the_network_and_not_the_boxes(bundle, run_tool, data_root, 
 
     model = onnx.load(folder / FILE)
     float_graph = onnx.load(folder / "model.onnx")
-    kept = set(float_nodes(float_graph))
+    kept = {*postprocessing_nodes(float_graph), *last_predictors(float_graph)}
     dequantized = {node.output[0] for node in model.graph.node if node.op_type == "DequantizeLinear"}
     rounded = [node for node in model.graph.node if dequantized & set(node.input)]
     assert len([node for node in rounded if node.op_type in ("Conv", "MatMul", "Gemm")]) >= 30
