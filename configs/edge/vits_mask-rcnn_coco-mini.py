@@ -3,8 +3,8 @@
     python tools/train.py configs/edge/vits_mask-rcnn_coco-mini.py
 
 A model with real detections for tests of export, quantization and runtimes: it is scored on the images it was trained
-on and claims no accuracy. Measured here on one of two CPU cores in 79 minutes, beside other work: 649 of its 1,170 boxes
-with a score of 0.3 or more match one of the 1,326 objects (IoU 0.5).
+on and claims no accuracy. Measured here on one of two CPU cores in 79 minutes, beside other work: 649 of its 1,170
+boxes with a score of 0.3 or more match one of the 1,326 objects (IoU 0.5).
 """
 
 _base_ = [
