@@ -119,6 +119,28 @@ def test_the_data_set_itself_serves_where_no_file_is_named(coco):
         assert scores[1].values[name] == pytest.approx(value, abs=0.5)  # MMDetection drops boxes below a pixel
 
 
+def test_classes_keep_their_scores_whatever_their_ids(bccd):
+    data = DetectionData(bccd)
+    detector = imperfect(data, 5)
+    expected = evaluate_detection([detector], data)[0][0].by_class
+    renumbered = {0: 9, 1: 4, 2: 6}
+    data.categories = [renumbered[index] for index in data.categories]
+    for entry in data.truth.dataset["annotations"]:
+        entry["category_id"] = renumbered[entry["category_id"]]
+    data.truth.dataset["categories"] = [{"id": value, "name": str(value)} for value in renumbered.values()]
+    data.truth.createIndex()
+    found = evaluate_detection([detector], data)[0][0].by_class
+    assert len(set(expected.values())) == 3 and found == pytest.approx(expected)
+
+
+def test_masks_that_find_nothing_score_nothing(coco):
+    data = DetectionData(coco)
+    nothing = np.zeros((0, 8, 8), bool)
+    empty = Detections(np.zeros((0, 4), np.float32), np.zeros(0, np.float32), np.zeros(0, np.int64), nothing, True)
+    (score,), _ = evaluate_detection([Found(dict.fromkeys(data.paths(), empty))], data)
+    assert score.values["mask_ap"] == 0
+
+
 def test_nothing_found_scores_nothing(bccd):
     data = DetectionData(bccd)
     empty = Detections(np.zeros((0, 4), np.float32), np.zeros(0, np.float32), np.zeros(0, np.int64), None, True)

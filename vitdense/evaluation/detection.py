@@ -135,15 +135,17 @@ def evaluate_detection(
         A score per predictor, and with two or more the share of objects on which the first two agree.
     """
     results: list[list[dict[str, Any]]] = [[] for _ in predictors]
+    masks = data.has_masks
     counts = np.zeros((2, 2), np.int64)
     paths = data.paths()
     for index in progress(range(len(paths))):
         found = [objects_of(predictor, paths[index]) for predictor in predictors]
+        masks = masks and all(objects.masks is not None for objects in found)
         for entries, objects in zip(results, found, strict=True):
             entries += data.results(index, objects)
         if len(found) > 1:
             counts += common_counts(found[0], found[1])
-    scores = [_score(entries, data) for entries in results]
+    scores = [_score(entries, data, masks) for entries in results]
     return scores, agreement_share(counts) if len(predictors) > 1 else None
 
 
@@ -167,9 +169,8 @@ def objects_of(predictor: Predictor, path: Path) -> Detections:
     return found
 
 
-def _score(results: list[dict[str, Any]], data: DetectionData) -> Score:
+def _score(results: list[dict[str, Any]], data: DetectionData, masks: bool) -> Score:
     values, by_class = {}, {}
-    masks = data.has_masks and any("segmentation" in entry for entry in results)
     for kind, name in (("bbox", "box"), ("segm", "mask")) if masks else (("bbox", "box"),):
         precision = _precision(copy.deepcopy(results), data, kind)
         values[f"{name}_ap"] = _mean(precision)
@@ -196,7 +197,8 @@ def _precision(results: list[dict[str, Any]], data: DetectionData, kind: str) ->
         evaluation.evaluate()
         evaluation.accumulate()
     precision: npt.NDArray[np.float64] = evaluation.eval["precision"][:, :, :, 0, -1] * 100
-    return precision
+    # COCO has the categories in ascending order, whatever it was given.
+    return precision[..., np.searchsorted(sorted(data.categories), data.categories)]
 
 
 def _mean(precision: npt.NDArray[np.float64]) -> float:

@@ -21,7 +21,15 @@ def postprocessing_nodes(model: onnx.ModelProto) -> list[str]:
     Args:
         model: As :func:`vitdense.export.onnx_export.export_onnx` wrote it, with the modules that the nodes came from.
     """
-    return [node.name for node in model.graph.node if "".join(_modules(node)[-1:]).startswith(_POSTPROCESSING)]
+    found: list[str] = []
+    tensors: set[str] = set()  # what they give
+    for node in model.graph.node:
+        modules = _modules(node)
+        # A node that the exporter made itself (a cast in the middle of index arithmetic) belongs to what it reads.
+        if modules[-1].startswith(_POSTPROCESSING) if modules else tensors & set(node.input):
+            found.append(node.name)
+            tensors |= set(node.output)
+    return found
 
 
 def layers(model: onnx.ModelProto) -> list[str]:
@@ -37,14 +45,15 @@ def layers(model: onnx.ModelProto) -> list[str]:
 
 def last_predictors(model: onnx.ModelProto) -> list[str]:
     """Names of the layers whose result reaches no further layer: they are cheap, and their scores are thresholded."""
-    trained = set(layers(model))
+    trained, post = set(layers(model)), set(postprocessing_nodes(model))
     feeds_layer: set[str] = set()  # tensors, walking backwards
     found = []
     for node in reversed(model.graph.node):
         reaches = bool(feeds_layer & set(node.output))
         if node.name in trained and not reaches:
             found.append(node.name)
-        if reaches or node.name in trained:
+        # Boxes choose where a second stage looks; what predicts them is a last predictor all the same.
+        if node.name in trained or (reaches and node.name not in post):
             feeds_layer |= set(node.input)
     return found[::-1]
 

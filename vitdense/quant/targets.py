@@ -91,8 +91,12 @@ def _build_tensorrt(folder: Path, source: str, input_name: str, tensors: Tensors
 
 
 def _older(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model in the last opset that TensorRT 8.6 reads; the converter leaves an attribute of the next one in."""
-    older = onnx.version_converter.convert_version(model, WEAK_OPSET)
+    """The model in the last opset that TensorRT 8.6 reads, or as it is where onnx cannot convert it (Pad, Split)."""
+    try:
+        older = onnx.version_converter.convert_version(model, WEAK_OPSET)
+    except RuntimeError:
+        return model
+    # The converter leaves an attribute of the next opset in.
     for node in older.graph.node:
         for attribute in [item for item in node.attribute if item.name == "noop_with_empty_axes"]:
             node.attribute.remove(attribute)
