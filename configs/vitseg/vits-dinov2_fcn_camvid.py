@@ -4,7 +4,8 @@
 
 The test images are of a video that none of the training images come from, so scales and colours vary in training; and
 poles, signs and bicyclists are a few pixels of a hundred, hence the weights of classes and the Lovasz loss
-(arXiv:1705.08790). Score: not measured yet (on frozen features of 644 x 483, without these: mIoU 40.93).
+(arXiv:1705.08790). Measured here on one of two CPU cores in 65 minutes, beside other work: mIoU 46.96, pixel accuracy
+88.54; poles, signs and bicyclists are not learned yet.
 """
 
 _base_ = [

@@ -24,14 +24,8 @@ def bundle(small_bundle, tmp_path):
 
 
 @pytest.fixture(scope="module")
-def quantized(small_bundle, small_segmenter, run_tool, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("int8") / "bundle"
-    shutil.copytree(small_bundle, folder)
-    train = small_segmenter.data / "images" / "train"
-    options = ["--eval", small_segmenter.config, "--max-drop", "3", "--threads", "2"]
-    result = run_tool("tools/quantize.py", folder, "--target", "openvino", "--calib", train, *options)
-    assert result.returncode == 0, result.stdout + result.stderr
-    return folder
+def quantized(quantize_small):
+    return quantize_small("openvino")
 
 
 def contents(folder):

@@ -17,14 +17,8 @@ INT8, FP16, WEAK = (f"model.tensorrt-{kind}.onnx" for kind in ("int8", "fp16", "
 
 
 @pytest.fixture(scope="module")
-def quantized(small_bundle, small_segmenter, run_tool, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("tensorrt") / "bundle"
-    shutil.copytree(small_bundle, folder)
-    train = small_segmenter.data / "images" / "train"
-    options = ["--eval", small_segmenter.config, "--max-drop", "3", "--threads", "2"]
-    result = run_tool("tools/quantize.py", folder, "--target", "tensorrt", "--calib", train, *options)
-    assert result.returncode == 0, result.stdout + result.stderr
-    return folder
+def quantized(quantize_small):
+    return quantize_small("tensorrt")
 
 
 def dequantized(model):
@@ -78,7 +72,7 @@ def test_weak_file_is_for_the_oldest_parser(quantized):
     assert "LayerNormalization" in {node.op_type for node in model.graph.node}
 
 
-def test_receipt_manifest_and_runs(quantized, small_segmenter, run_tool):
+def test_receipt_manifest_and_runs(quantized, small_segmenter):
     receipt = json.loads((quantized / "receipt.json").read_text())["targets"]["tensorrt"]
     accuracy = receipt["accuracy"]
     assert receipt["latency"] is None and receipt["agreement"]["pixels_equal"] > 0.9
@@ -109,7 +103,7 @@ def test_tensorrt_builds_the_strongly_typed_files(quantized, run_tool, tmp_path)
     assert all(check["engine_bytes"] > 1e5 and check["capability"] == "sm86" for check in checks)
 
 
-def test_what_tensorrt_lacks_is_named(quantized, tmp_path):
+def test_what_tensorrt_lacks_is_named(tmp_path):
     pytest.importorskip("tensorrt_rtx", reason=NOT_INSTALLED)
     from vitdense.export.engine_check import check_engine
 

@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 import io
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 from mmengine.config import Config
-from pycocotools import mask as rle
-from pycocotools.coco import COCO
-from pycocotools.cocoeval import COCOeval
 
 from deploy.detections import Detections, agreement_share, common_counts
 from deploy.predictor import Predictor
 
 from ..engine.build import build_test_dataset
 from .score import Score
+
+if TYPE_CHECKING:
+    from pycocotools.coco import COCO  # comes with MMDetection; segmenters are scored without
 
 _LARGEST_COCO_COUNT = 100  # detections of an image that COCO's AP looks at
 
@@ -46,6 +45,8 @@ class DetectionData:
     """
 
     def __init__(self, cfg: Config) -> None:
+        from pycocotools.coco import COCO
+
         self.dataset = build_test_dataset(cfg)
         self.infos = [self.dataset.get_data_info(index) for index in range(len(self.dataset))]
         if not self.infos or "instances" not in self.infos[0]:
@@ -82,6 +83,8 @@ class DetectionData:
             )
 
     def _as_coco(self) -> COCO:
+        from pycocotools.coco import COCO
+
         images, annotations = [], []
         for number, info in enumerate(self.infos):
             images.append({"id": number, "width": info["width"], "height": info["height"]})
@@ -106,6 +109,8 @@ class DetectionData:
 
     def results(self, index: int, found: Detections) -> list[dict[str, Any]]:
         """The detections of an image in COCO's form."""
+        from pycocotools import mask as rle
+
         entries = []
         for place in range(len(found)):
             left, top, right, bottom = (float(value) for value in found.boxes[place])
@@ -172,26 +177,27 @@ def objects_of(predictor: Predictor, path: Path) -> Detections:
 def _score(results: list[dict[str, Any]], data: DetectionData, masks: bool) -> Score:
     values, by_class = {}, {}
     for kind, name in (("bbox", "box"), ("segm", "mask")) if masks else (("bbox", "box"),):
-        precision = _precision(copy.deepcopy(results), data, kind)
+        precision = _precision(results, data, kind)
         values[f"{name}_ap"] = _mean(precision)
         values[f"{name}_ap50"], values[f"{name}_ap75"] = _mean(precision[0]), _mean(precision[5])
         if kind == "bbox":
-            classes = enumerate(data.classes)
-            by_class = {label: _mean(precision[..., index]) for index, label in classes}
+            by_class = {label: _mean(precision[..., index]) for index, label in enumerate(data.classes)}
     return Score(values, by_class, "ap", len(data.paths()))
 
 
 def _precision(results: list[dict[str, Any]], data: DetectionData, kind: str) -> npt.NDArray[np.float64]:
     """Precision by IoU (10), recall (101) and class, in points of 100; negative where a class does not occur."""
+    from pycocotools.cocoeval import COCOeval
+
     if not results:
         occurs = {data.truth.anns[key]["category_id"] for key in data.truth.anns}
         nothing = np.array([0.0 if category in occurs else -1.0 for category in data.categories])
         return np.broadcast_to(nothing, (10, 101, len(nothing)))
-    if kind == "segm":
-        for entry in results:
-            del entry["bbox"]  # else COCO takes the area of the box for the mask's
+    # COCO adds to what it is given, and would take the area of a box for its mask's.
+    other = "bbox" if kind == "segm" else "segmentation"
+    entries = [{key: value for key, value in entry.items() if key != other} for entry in results]
     with _quiet():
-        evaluation = COCOeval(data.truth, data.truth.loadRes(results), kind)
+        evaluation = COCOeval(data.truth, data.truth.loadRes(entries), kind)
         evaluation.params.catIds = data.categories
         evaluation.params.maxDets = [1, 10, _LARGEST_COCO_COUNT]
         evaluation.evaluate()

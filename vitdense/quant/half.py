@@ -42,7 +42,7 @@ def to_half(model: onnx.ModelProto, kept: Collection[str]) -> onnx.ModelProto:
     wholes = {value.name: value.name for value in graph.input}
     nodes: list[onnx.NodeProto] = []
     for node in graph.node:
-        half = node.name not in kept and not _leaves_floats(node, wholes)
+        half = node.name not in kept
         for index, name in enumerate(node.input):
             if not half or index in _FIXED_INPUTS.get(node.op_type, ()):
                 if name in floats and name not in constants:
@@ -72,13 +72,6 @@ def to_half(model: onnx.ModelProto, kept: Collection[str]) -> onnx.ModelProto:
     graph.initializer.extend(stored)
     onnx.checker.check_model(result, full_check=True)
     return result
-
-
-def _leaves_floats(node: onnx.NodeProto, wholes: dict[str, str]) -> bool:
-    """Whether a node turns a float32 tensor into integers: float16 counts to 2,048 only."""
-    kinds = [item.i for item in node.attribute if item.name == "to"]
-    whole = node.op_type == "Cast" and node.input[0] in wholes
-    return whole and kinds[0] not in (TensorProto.FLOAT, TensorProto.FLOAT16)
 
 
 def _named(names: dict[str, str], tensor: str, other: str | None, nodes: list[onnx.NodeProto]) -> str:

@@ -17,7 +17,6 @@ from deploy.manifest import Manifest, load_manifest, save_manifest
 from deploy.predictor import Predictor
 from deploy.preprocess import Preprocessor
 from deploy.reference import Reference, load_reference
-from deploy.runtimes import create_runtime
 from deploy.runtimes.base import check_threads
 
 from ..errors import ParityError
@@ -100,9 +99,11 @@ def quantize(
         target.build(work, MODEL_FILE, manifest.input.name, tensors, request.recipe)
         staged = _with_files(manifest, work, calibration, request)
         save_manifest(work, staged)
-        predictors = _predictors(work, target, request.threads)
-        for file in target.files:
-            reference = _extend_reference(reference, work, staged, target, file, request.threads)
+        loaded = [_load(work, target, file.precision, file.target, request.threads) for file in target.files]
+        for file, predictor in zip(target.files, loaded, strict=True):
+            reference = _extend_reference(reference, file, predictor)
+        predictors = {"fp32": _load(work, target, "fp32", "any", request.threads)}
+        predictors |= {file.precision: loaded[place] for place, file in enumerate(target.files[: target.scored])}
         receipt["size_bytes"] = {name: spec.bytes for name, spec in staged.files.items()}
         if cfg is None or data is None:
             measured = {"accuracy": None, "agreement": _agreement_record(predictors, held_out, calibration)}
@@ -154,26 +155,18 @@ def _with_files(manifest: Manifest, work: Path, calibration: CalibrationSet, req
     )
 
 
-def _extend_reference(
-    reference: Reference, work: Path, manifest: Manifest, target: Target, file: TargetFile, threads: int
-) -> Reference:
-    runtime = create_runtime(target.runtime, work / file.name, manifest.input, manifest.outputs, threads=threads)
-    results = [runtime(tensor) for tensor in reference.inputs]
+def _load(work: Path, target: Target, precision: str, kind: str, threads: int) -> Predictor:
+    return Predictor(work, runtime=target.runtime, precision=precision, target=kind, threads=threads, score=0.0)
+
+
+def _extend_reference(reference: Reference, file: TargetFile, predictor: Predictor) -> Reference:
+    results = [predictor.runtime(tensor) for tensor in reference.inputs]
     outputs = {name: tuple(result[name] for result in results) for name in results[0]}
     return Reference(
         reference.inputs,
         {**reference.outputs, file.name: outputs},
         {**reference.tolerances, file.name: file.tolerance},
     )
-
-
-def _predictors(work: Path, target: Target, threads: int) -> dict[str, Predictor]:
-    """The float32 file and the scored ones of the target, by precision."""
-    wanted = [("fp32", "any"), *((file.precision, file.target) for file in target.files[: target.scored])]
-    return {
-        precision: Predictor(work, runtime=target.runtime, precision=precision, target=kind, threads=threads, score=0.0)
-        for precision, kind in wanted
-    }
 
 
 def _scored(
