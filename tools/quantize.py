@@ -13,6 +13,7 @@ from rich.progress import track
 from deploy.cli import run_cli
 from deploy.predictor import default_threads
 from vitdense.config import load_config
+from vitdense.evaluation.split import SPLITS
 from vitdense.quant import TARGETS, OpenVINORecipe, QuantizeRequest, TensorRTRecipe, quantize
 from vitdense.reports import receipt_table
 
@@ -36,6 +37,14 @@ def parse_args() -> argparse.Namespace:
         action="store_true",
         help="for a CPU without VNNI (before Cascade Lake and Zen 4), where 8-bit products saturate: 7-bit weights",
     )
+    parser.add_argument(
+        "--tune",
+        choices=SPLITS,
+        help="pin layers to float until --max-drop is met on labelled images of this split of the --eval config",
+    )
+    parser.add_argument(
+        "--tune-images", type=int, default=64, metavar="N", help="labelled images to tune on at most (default: 64)"
+    )
     parser.add_argument("--threads", type=int, default=default_threads(), help="CPU threads (default: all)")
     parser.add_argument("--cfg-options", nargs="+", action=DictAction, help="override the --eval config: key=value ...")
     return parser.parse_args()
@@ -49,6 +58,8 @@ def main() -> None:
         raise ValueError("--cpu-compat is for --target openvino")
     if args.cfg_options and not args.eval:
         raise ValueError("--cfg-options overrides the config of --eval, which is not given")
+    if args.tune and not args.eval:
+        raise ValueError("--tune needs --eval CONFIG: labelled images to tune on, and others to verify it on")
     cfg = load_config(args.eval, args.cfg_options) if args.eval else None
     request = QuantizeRequest(
         args.bundle,
@@ -57,9 +68,13 @@ def main() -> None:
         args.max_drop,
         args.threads,
         OpenVINORecipe(cpu_compat=args.cpu_compat) if args.target == "openvino" else TensorRTRecipe(),
+        args.tune,
+        args.tune_images,
     )
     console = Console()
-    receipt = quantize(request, cfg, say=console.print, progress=lambda items: track(items, "Scoring", console=console))
+    receipt = quantize(
+        request, cfg, say=console.print, progress=lambda items, label: track(items, label, console=console)
+    )
     console.print(receipt_table(receipt, args.target))
     console.print(f"{', '.join(file.name for file in TARGETS[args.target].files)} and the receipt are in {args.bundle}")
 

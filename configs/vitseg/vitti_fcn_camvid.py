@@ -25,21 +25,17 @@ val_dataloader = dict(dataset=dict(pipeline=test_pipeline))
 test_dataloader = val_dataloader
 model = dict(
     data_preprocessor=dict(size=(252, 336)),
-    backbone=dict(arch="tiny", layer_scale_init=None, init_cfg=None),
+    backbone=dict(arch="tiny", layer_scale_init=None, init_cfg=None, frozen_stages=-1),
     neck=dict(in_channels=[192, 192, 192]),
 )
 max_iters = 400
 train_cfg = dict(max_iters=max_iters, val_interval=max_iters)
-# Nothing is pre-trained that a lower rate would keep.
 optim_wrapper = dict(
-    _delete_=True,
-    type="OptimWrapper",
-    optimizer=dict(type="AdamW", lr=5e-4, betas=(0.9, 0.999), weight_decay=0.05),
-    paramwise_cfg=dict(norm_decay_mult=0.0),
-    clip_grad=dict(max_norm=5.0),
+    optimizer=dict(lr=5e-4),
 )
 param_scheduler = [
     dict(type="LinearLR", start_factor=0.01, by_epoch=False, begin=0, end=20),
     dict(type="PolyLR", eta_min=0.0, power=0.9, begin=20, end=max_iters, by_epoch=False),
 ]
 default_hooks = dict(checkpoint=dict(interval=max_iters))
+custom_hooks = []  # random crops: nothing to keep

@@ -73,10 +73,11 @@ def _refuse_calibrated(predictor: Predictor, paths: Sequence[Path]) -> None:
     record = predictor.manifest.calibration.get(predictor.filename) or {}
     if not isinstance(record, dict) or not isinstance(record.get("sha256", []), list):
         raise ValueError(f"the calibration record of {predictor.filename} in the manifest is damaged; quantize again")
-    hashes = set(record.get("sha256", ()))
+    tuning = record.get("tuning") or {}
+    hashes = {*record.get("sha256", ()), *tuning.get("sha256", ())}
     shared = [path for path in paths if sha256_of(path) in hashes] if hashes else []
     if shared:
         raise ValueError(
-            f"{predictor.filename} was calibrated on {len(shared)} of the {len(paths)} images to score (by sha256), "
-            f"e.g. {shared[0]}; score on other images, or calibrate on others"
+            f"{predictor.filename} was calibrated or tuned on {len(shared)} of the {len(paths)} images to score (by "
+            f"sha256), e.g. {shared[0]}; score on other images, or calibrate on others"
         )

@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import onnx
 from mmengine.config import Config
 
-from deploy.bench import Latency, cpu_model, measure, paired_ratio
 from deploy.io import read_image
 from deploy.manifest import Manifest, load_manifest, save_manifest
 from deploy.predictor import Predictor
@@ -19,19 +19,21 @@ from deploy.preprocess import Preprocessor
 from deploy.reference import Reference, load_reference
 from deploy.runtimes.base import check_threads
 
-from ..errors import ParityError
-from ..evaluation import LABELS, Score, agreement_on, evaluate, largest_drop, open_data
+from ..evaluation import open_data
 from ..evaluation.evaluate import Data
+from ..evaluation.split import image_hashes, open_split
 from ..export.bundle import MODEL_FILE, RECEIPT_FILE, WORK_PREFIX, file_spec, now, tool_versions
+from . import scope
 from .calibration import CalibrationSet, collect_calibration, refuse_overlap
+from .measure import agreement_record, latency_record, scored_record
 from .publish import publish
 from .receipt import read_receipt
 from .recipes import Recipe
 from .targets import Target, TargetFile, target_of
+from .tune import Memory, Progress, tune
 
-_WARMUP, _ITERATIONS = 3, 15
 _HELD_OUT = 8
-Progress = Callable[[Sequence[int]], Iterator[int]]
+_FEWEST_TUNED = 8
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,9 @@ class QuantizeRequest:
         max_drop: Most that mIoU, box AP and mask AP may fall, in points of 100.
         threads: CPU threads for scoring and latency.
         recipe: How to quantize, and for which target.
+        tune: 'train' or 'val' for labelled images on which layers are pinned to float until ``max_drop`` is met; None
+            to quantize as the recipe says. Defaults to None.
+        tune_images: Most of those images. Defaults to 64.
     """
 
     bundle: Path
@@ -53,6 +58,8 @@ class QuantizeRequest:
     max_drop: float
     threads: int
     recipe: Recipe
+    tune: str | None = None
+    tune_images: int = 64
 
     @property
     def target(self) -> Target:
@@ -60,8 +67,12 @@ class QuantizeRequest:
         return target_of(self.recipe)
 
 
+def _no_progress(items: Sequence[Any], label: str) -> Iterator[Any]:
+    return iter(items)
+
+
 def quantize(
-    request: QuantizeRequest, cfg: Config | None, say: Callable[[str], None], progress: Progress = iter
+    request: QuantizeRequest, cfg: Config | None, say: Callable[[str], None], progress: Progress = _no_progress
 ) -> dict[str, Any]:
     """Quantizes a bundle for a target.
 
@@ -69,14 +80,15 @@ def quantize(
         request: What to quantize.
         cfg: A config whose test data score the files; None to measure only how far they agree with FP32.
         say: Is told each step.
-        progress: Wraps the iteration over scored images.
+        progress: Wraps an iteration, with what it does.
 
     Returns:
         The receipt.
 
     Raises:
         ValueError: Bad calibration images, or images that are calibrated and scored on.
-        ParityError: A drop above ``max_drop``. The bundle is unchanged, as after any error.
+        ParityError: A drop above ``max_drop``. The bundle is unchanged, as after any error; what was measured for
+            tuning is kept beside it, for the next run.
         ImportError: NNCF or the target's runtime is not installed.
     """
     target = request.target
@@ -90,14 +102,24 @@ def quantize(
     data = None if cfg is None else open_data(manifest, cfg)
     if data is not None:
         refuse_overlap(calibration, data.paths())
+    tuner = None
+    if request.tune is not None:
+        if cfg is None or data is None:
+            raise ValueError("tuning needs the config that --eval gives: labelled images, and others to verify it on")
+        tuner = _Tuner(request, manifest, cfg, calibration, data)
     work = Path(tempfile.mkdtemp(prefix=WORK_PREFIX, dir=request.bundle))
     try:
         say(f"Quantizing with {len(calibration.paths)} calibration images")
         preprocess = Preprocessor(manifest.input)
         tensors = [preprocess(read_image(path))[0] for path in calibration.paths]
         shutil.copyfile(request.bundle / MODEL_FILE, work / MODEL_FILE)
-        target.build(work, MODEL_FILE, manifest.input.name, tensors, request.recipe)
-        staged = _with_files(manifest, work, calibration, request)
+        source = onnx.load(work / MODEL_FILE)
+        _check_modules(source, manifest)
+        quantized = target.quantize(source, manifest.input.name, tensors, request.recipe)
+        if tuner is not None:
+            quantized = tuner.run(work, source, quantized, say, progress)
+        target.write(work, source, quantized)
+        staged = _with_files(manifest, work, calibration, request, target.files, tuner.record if tuner else None)
         save_manifest(work, staged)
         loaded = [_load(work, target, file.precision, file.target, request.threads) for file in target.files]
         for file, predictor in zip(target.files, loaded, strict=True):
@@ -106,16 +128,19 @@ def quantize(
         predictors |= {file.precision: loaded[place] for place, file in enumerate(target.files[: target.scored])}
         receipt["size_bytes"] = {name: spec.bytes for name, spec in staged.files.items()}
         if cfg is None or data is None:
-            measured = {"accuracy": None, "agreement": _agreement_record(predictors, held_out, calibration)}
+            measured = {"accuracy": None, "agreement": agreement_record(predictors, held_out, calibration)}
         else:
             say(f"Scoring {', '.join(name.upper() for name in predictors)} on the same images")
-            measured = _scored(predictors, cfg, data, request.max_drop, progress)
+            measured = scored_record(predictors, cfg, data, request.max_drop, lambda items: progress(items, "Scoring"))
         measured["latency"] = None
         if target.is_device:
             say("Measuring latency, FP32 and INT8 in turn")
-            measured["latency"] = _latency_record(predictors, tensors[0])
+            measured["latency"] = latency_record(predictors, tensors[0])
+        measured["tuning"] = None if tuner is None else tuner.record
         receipt["targets"][target.name] = measured
         publish(work, request.bundle, staged, reference, receipt, [file.name for file in target.files])
+        if tuner is not None:
+            tuner.memory.path.unlink(missing_ok=True)
     finally:
         shutil.rmtree(work, ignore_errors=True)
     return receipt
@@ -138,7 +163,80 @@ def _split(request: QuantizeRequest, cfg: Config | None) -> tuple[CalibrationSet
     return chosen, tuple(pool.paths[index] for index in sorted(held))
 
 
-def _with_files(manifest: Manifest, work: Path, calibration: CalibrationSet, request: QuantizeRequest) -> Manifest:
+class _Tuner:
+    """The tuning of a request: which images it looks at, and where it keeps what it measured.
+
+    Args:
+        request: With ``tune``.
+        manifest: Of the bundle.
+        cfg: The config that labels its images.
+        calibration: Images that it does not look at.
+        data: Nor at these, which verify it.
+
+    Attributes:
+        memory: Of what was measured.
+        record: For manifest and receipt; empty before :meth:`run`.
+    """
+
+    def __init__(
+        self, request: QuantizeRequest, manifest: Manifest, cfg: Config, calibration: CalibrationSet, data: Data
+    ) -> None:
+        self.request, self.manifest, self.calibration = request, manifest, calibration
+        excluded = {*calibration.sha256, *image_hashes(data.paths())}
+        assert request.tune is not None
+        self.data, hashes = open_split(manifest, cfg, request.tune, request.tune_images, _FEWEST_TUNED, excluded)
+        self.images: dict[str, Any] = {"split": request.tune, "images": len(hashes), "sha256": list(hashes)}
+        key = {
+            "model": manifest.files[MODEL_FILE].sha256,
+            "recipe": {"target": request.recipe.target, **request.recipe.to_dict()},
+            "calibration": list(calibration.sha256),
+            "tuning": list(hashes),
+            "tools": tool_versions(),
+        }
+        self.memory = Memory(request.bundle / f".tuning-{request.recipe.target}.json", key)
+        self.record: dict[str, Any] = {}
+
+    def run(
+        self,
+        work: Path,
+        source: onnx.ModelProto,
+        quantized: onnx.ModelProto,
+        say: Callable[[str], None],
+        progress: Progress,
+    ) -> onnx.ModelProto:
+        """Tunes a quantized model; ``work`` is a folder for its variants."""
+        request, file = self.request, self.request.target.files[0]
+        say(f"Tuning on {len(self.images['sha256'])} images of the {request.tune} data")
+        if len(self.memory):
+            say(f"{len(self.memory)} figures are known from a run that did not end")
+
+        def load(model: onnx.ModelProto) -> Predictor:
+            onnx.save(model, work / file.name)
+            save_manifest(work, _with_files(self.manifest, work, self.calibration, request, [file], None))
+            return _load(work, request.target, file.precision, file.target, request.threads)
+
+        quantized, tuning = tune(source, quantized, load, self.data, request.max_drop, self.memory, say, progress)
+        self.record = {**self.images, "max_drop_points": request.max_drop, **tuning.to_dict()}
+        return quantized
+
+
+def _check_modules(source: onnx.ModelProto, manifest: Manifest) -> None:
+    """Raises ValueError if a detector's file does not tell its post-processing from its layers."""
+    if manifest.task in ("detection", "instance_segmentation") and not scope.postprocessing_nodes(source):
+        raise ValueError(
+            f"{MODEL_FILE} does not say which modules its nodes came from (a tool took its metadata out?), so its "
+            "boxes would be rounded to 8 bits; export the bundle again"
+        )
+
+
+def _with_files(
+    manifest: Manifest,
+    work: Path,
+    calibration: CalibrationSet,
+    request: QuantizeRequest,
+    files: Sequence[TargetFile],
+    tuning: dict[str, Any] | None,
+) -> Manifest:
     record = {
         "target": request.target.name,
         "recipe": request.recipe.to_dict(),
@@ -146,8 +244,8 @@ def _with_files(manifest: Manifest, work: Path, calibration: CalibrationSet, req
         "sha256": list(calibration.sha256),
         "made": now(),
         "tools": tool_versions(),
+        "tuning": tuning,
     }
-    files = request.target.files
     return replace(
         manifest,
         files={**manifest.files, **{f.name: file_spec(work / f.name, f.precision, f.target) for f in files}},
@@ -167,69 +265,3 @@ def _extend_reference(reference: Reference, file: TargetFile, predictor: Predict
         {**reference.outputs, file.name: outputs},
         {**reference.tolerances, file.name: file.tolerance},
     )
-
-
-def _scored(
-    predictors: dict[str, Predictor], cfg: Config, data: Data, max_drop: float, progress: Progress
-) -> dict[str, Any]:
-    scores, agreement = evaluate(list(predictors.values()), data, progress)
-    by_precision = dict(zip(predictors, scores, strict=True))
-    before = by_precision["fp32"]
-    drops = {}
-    for precision, after in list(by_precision.items())[1:]:
-        name, drop = largest_drop(before, after)
-        drops[precision] = drop
-        if not drop <= max_drop:
-            raise ParityError(
-                f"{precision.upper()} loses {drop:.2f} points of {LABELS[name]} ({before.values[name]:.2f} -> "
-                f"{after.values[name]:.2f}), allowed are {max_drop:.2f} (--max-drop); the bundle is unchanged. "
-                "Calibrate on more images like the scored ones"
-            )
-    dataset = cfg.test_dataloader.dataset
-    return {
-        "accuracy": {
-            "measured": now(),
-            "data": {key: dataset[key] for key in ("type", "data_prefix", "ann_file") if dataset.get(key)},
-            "runtime": predictors["fp32"].runtime.describe(),
-            **{name: _score_dict(score, predictors[name]) for name, score in by_precision.items()},
-            "drop_points": round(drops["int8"], 4),
-            "max_drop_points": max_drop,
-        },
-        "agreement": {**(agreement or {}), "images": before.images, "on": "the scored images"},
-    }
-
-
-def _score_dict(score: Score, predictor: Predictor) -> dict[str, Any]:
-    return {**score.to_dict(), "sha256": predictor.manifest.files[predictor.filename].sha256}
-
-
-def _agreement_record(
-    predictors: dict[str, Predictor], held_out: Sequence[Path], calibration: CalibrationSet
-) -> dict[str, Any] | None:
-    paths = held_out or calibration.paths
-    int8 = predictors["int8"]
-    agreement = agreement_on(predictors["fp32"], int8, paths)
-    if agreement is None:
-        return None
-    on = "images of the calibration folder that were left out of calibration" if held_out else "the calibration images"
-    return {
-        **agreement,
-        "sha256": int8.manifest.files[int8.filename].sha256,
-        "images": len(paths),
-        "on": on,
-        "note": "accuracy was not measured: no --eval",
-    }
-
-
-def _latency_record(predictors: dict[str, Predictor], tensor: Any) -> dict[str, Any]:
-    fp32, int8 = predictors["fp32"], predictors["int8"]
-    latencies: list[Latency] = measure([fp32.runtime, int8.runtime], tensor, _WARMUP, _ITERATIONS)
-    return {
-        "measured": now(),
-        "cpu": cpu_model(),
-        "iterations": _ITERATIONS,
-        "how": "model alone, FP32 and INT8 in turn in one process",
-        "fp32": {**latencies[0].to_dict(), **fp32.describe()},
-        "int8": {**latencies[1].to_dict(), **int8.describe()},
-        "speedup": round(paired_ratio(latencies[0], latencies[1]), 3),
-    }

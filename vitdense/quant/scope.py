@@ -7,9 +7,10 @@ from collections.abc import Sequence
 
 import onnx
 
-_LAYERS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
+LAYERS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 _POSTPROCESSING = "vitdense.export.detection."
 _PATCH_EMBEDDING = "vitdense.models.vit.PatchEmbed"
+_RELATIVE_POSITION = "vitdense.export.lowering.FixedRelativePosition"
 
 
 def postprocessing_nodes(model: onnx.ModelProto) -> list[str]:
@@ -39,7 +40,7 @@ def layers(model: onnx.ModelProto) -> list[str]:
     return [
         node.name
         for node in model.graph.node
-        if node.op_type in _LAYERS and node.name not in post and constants & set(node.input)
+        if node.op_type in LAYERS and node.name not in post and not _is_table(node) and constants & set(node.input)
     ]
 
 
@@ -59,9 +60,13 @@ def last_predictors(model: onnx.ModelProto) -> list[str]:
 
 
 def attention_products(model: onnx.ModelProto) -> list[str]:
-    """Names of the products of two activations: query with key, and their softmax with value."""
+    """Names of the products in an attention: of query with key and position tables, of their softmax with value."""
     constants = {tensor.name for tensor in model.graph.initializer}
-    return [node.name for node in model.graph.node if node.op_type == "MatMul" and not constants & set(node.input)]
+    return [
+        node.name
+        for node in model.graph.node
+        if node.op_type == "MatMul" and (_is_table(node) or not constants & set(node.input))
+    ]
 
 
 def patch_embedding(model: onnx.ModelProto) -> list[str]:
@@ -74,10 +79,26 @@ def transposed_convolutions(model: onnx.ModelProto) -> list[str]:
     return [node.name for node in model.graph.node if node.op_type == "ConvTranspose"]
 
 
+def module_of(node: onnx.NodeProto) -> str:
+    """Name of the torch module that a node came from ('backbone.blocks.0.attn.q'); empty if the file does not say."""
+    names = _listed(node, "pkg.torch.onnx.name_scopes")
+    return names[-1] if names else ""
+
+
+def _is_table(node: onnx.NodeProto) -> bool:
+    """Whether a node multiplies with a table of relative positions: a term of the scores, no layer."""
+    return _RELATIVE_POSITION in _modules(node)
+
+
 def _modules(node: onnx.NodeProto) -> Sequence[str]:
     """Classes of the torch modules that a node came from, outermost first; empty if the file does not say."""
+    return _listed(node, "pkg.torch.onnx.class_hierarchy")
+
+
+def _listed(node: onnx.NodeProto, key: str) -> Sequence[str]:
+    """A list that the exporter noted at a node, without its last entry, the torch operator."""
     for item in node.metadata_props:
-        if item.key == "pkg.torch.onnx.class_hierarchy":
-            classes: list[str] = ast.literal_eval(item.value)
-            return classes[:-1]  # the last is the torch operator
+        if item.key == key:
+            entries: list[str] = ast.literal_eval(item.value)
+            return entries[:-1]
     return []

@@ -49,7 +49,8 @@ class Target:
         scored: How many of the files are scored, from the first on.
         runtime: Which runs them on the workstation.
         is_device: Whether that is the runtime of the device as well, so that its latency means something.
-        build: Writes the files into a folder, from the float32 file in it.
+        quantize: Makes a float32 model with Q/DQ nodes from the float32 file's model, calibrating on tensors.
+        write: Writes the target's files into a folder, from the float32 model and the quantized one.
     """
 
     name: str
@@ -57,25 +58,30 @@ class Target:
     scored: int
     runtime: str
     is_device: bool
-    build: Callable[[Path, str, str, Tensors, Any], None]
+    quantize: Callable[[onnx.ModelProto, str, Tensors, Any], onnx.ModelProto]
+    write: Callable[[Path, onnx.ModelProto, onnx.ModelProto], None]
 
 
-def _build_openvino(folder: Path, source: str, input_name: str, tensors: Tensors, recipe: OpenVINORecipe) -> None:
-    model = onnx.load(folder / source)
+def _quantize_openvino(
+    model: onnx.ModelProto, input_name: str, tensors: Tensors, recipe: OpenVINORecipe
+) -> onnx.ModelProto:
     kept = scope.postprocessing_nodes(model)
     if kept:  # a segmenter's last layer is as wide as its classes, and was measured in INT8
         kept += scope.last_predictors(model)
     if recipe.cpu_compat:
         kept += scope.attention_products(model)
-    quantized = quantize_onnx(
+    return quantize_onnx(
         model, input_name, tensors, recipe, kept, symmetric=recipe.preset == "performance", seven_bits=recipe.cpu_compat
     )
+
+
+def _write_openvino(folder: Path, model: onnx.ModelProto, quantized: onnx.ModelProto) -> None:
     onnx.save(quantized, folder / OPENVINO.files[0].name)
 
 
-def _build_tensorrt(folder: Path, source: str, input_name: str, tensors: Tensors, recipe: TensorRTRecipe) -> None:
-    model = onnx.load(folder / source)
-    post = set(scope.postprocessing_nodes(model))
+def _quantize_tensorrt(
+    model: onnx.ModelProto, input_name: str, tensors: Tensors, recipe: TensorRTRecipe
+) -> onnx.ModelProto:
     left_alone = {
         *scope.last_predictors(model),
         *scope.patch_embedding(model),
@@ -83,7 +89,12 @@ def _build_tensorrt(folder: Path, source: str, input_name: str, tensors: Tensors
     }
     quantized_layers = [name for name in scope.layers(model) if name not in left_alone]
     kept = sorted({node.name for node in model.graph.node} - set(quantized_layers))
-    quantized = fold_into_norms(quantize_onnx(model, input_name, tensors, recipe, kept))
+    return quantize_onnx(model, input_name, tensors, recipe, kept)
+
+
+def _write_tensorrt(folder: Path, model: onnx.ModelProto, quantized: onnx.ModelProto) -> None:
+    post = set(scope.postprocessing_nodes(model))
+    quantized = fold_into_norms(quantized)
     int8, half, weak = (folder / file.name for file in TENSORRT.files)
     onnx.save(to_half(onnx.version_converter.convert_version(quantized, HALF_SCALES_OPSET), post), int8)
     onnx.save(to_half(model, post), half)
@@ -110,7 +121,8 @@ OPENVINO = Target(
     scored=1,
     runtime="openvino",
     is_device=True,
-    build=_build_openvino,
+    quantize=_quantize_openvino,
+    write=_write_openvino,
 )
 TENSORRT = Target(
     name="tensorrt",
@@ -122,7 +134,8 @@ TENSORRT = Target(
     scored=2,
     runtime="onnxruntime",
     is_device=False,
-    build=_build_tensorrt,
+    quantize=_quantize_tensorrt,
+    write=_write_tensorrt,
 )
 TARGETS = {target.name: target for target in (OPENVINO, TENSORRT)}
 

@@ -1,0 +1,211 @@
+"""Which layers a model cannot spare in float: measured one by one, and given back until the score is met."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import onnx
+
+from deploy.files import write_json
+from deploy.predictor import Prediction, Predictor
+
+from ..errors import ParityError
+from ..evaluation import LABELS, Score, evaluate, largest_drop
+from ..evaluation.disagreement import disagreement
+from ..evaluation.evaluate import Data
+from .units import Unit, pin, quantized_units
+
+_RANKED_ON = 6  # images; the units differ by factors, not by percents
+Load = Callable[[onnx.ModelProto], Predictor]
+Progress = Callable[[Sequence[Any], str], Iterator[Any]]
+
+
+@dataclass(frozen=True)
+class Step:
+    """A number of pinned units that was tried.
+
+    Args:
+        pinned: Units in float.
+        measure: The main measure that fell most.
+        drop: By how many points of 100.
+    """
+
+    pinned: int
+    measure: str
+    drop: float
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """What tuning found.
+
+    Args:
+        sensitivity: Unit to the share of the predictions that changes when it alone is rounded.
+        pinned: Units that stay in float, the first chosen first.
+        int8_share: Share of the multiplications of all units that is left in INT8.
+        steps: What was tried, in the order of trial.
+    """
+
+    sensitivity: dict[str, float]
+    pinned: tuple[str, ...]
+    int8_share: float
+    steps: tuple[Step, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {**asdict(self), "pinned": list(self.pinned), "steps": [asdict(step) for step in self.steps]}
+
+
+class Memory:
+    """What was measured, kept in a file, so that a tuning that was interrupted goes on where it was.
+
+    Args:
+        path: The file; one of another tuning is started anew.
+        key: Tells tunings apart: everything that the figures depend on.
+    """
+
+    def __init__(self, path: Path, key: dict[str, Any]) -> None:
+        self.path = path
+        self._content: dict[str, Any] = {"key": key, "values": {}}
+        try:
+            found = json.loads(path.read_text(encoding="utf-8"))
+            if found["key"] == key and isinstance(found["values"], dict):
+                self._content = found
+        except (OSError, ValueError, KeyError, TypeError):
+            pass  # none yet, or damaged: measured again
+
+    def __len__(self) -> int:
+        return len(self._content["values"])
+
+    def recall(self, name: str, measure: Callable[[], Any]) -> Any:
+        """The value of that name; measured and written down if it is not known."""
+        values = self._content["values"]
+        if name not in values:
+            values[name] = measure()
+            write_json(self.path, self._content)
+        return values[name]
+
+
+def tune(
+    source: onnx.ModelProto,
+    quantized: onnx.ModelProto,
+    load: Load,
+    data: Data,
+    max_drop: float,
+    memory: Memory,
+    say: Callable[[str], None],
+    progress: Progress,
+) -> tuple[onnx.ModelProto, Tuning]:
+    """Gives the most sensitive units of a quantized model back their float precision until its score is met.
+
+    Each unit is rounded alone, everything else in float, and what changes in the predictions of a few images is its
+    sensitivity. Units are then ranked by sensitivity per multiplication, and the fewest of them are pinned with which
+    the score on labelled images falls by no more than asked (found by bisection).
+
+    Args:
+        source: The float model.
+        quantized: Made from it, with Q/DQ nodes.
+        load: Loads a variant of it.
+        data: Labelled images.
+        max_drop: Most that a main measure may fall, in points of 100.
+        memory: Of what was measured before.
+        say: Is told each step.
+        progress: Wraps an iteration, with what it does.
+
+    Returns:
+        The quantized model with some units in float, and how it came to be.
+
+    Raises:
+        ParityError: Pinning everything but one unit does not meet it.
+    """
+    units = quantized_units(quantized, source)
+    floating = pin(quantized, source, units)
+    sensitivity = _measure_sensitivity(quantized, source, units, floating, load, data, memory, progress)
+    ranked = sorted(units, key=lambda unit: sensitivity[unit.name] / max(unit.products, 1), reverse=True)
+    before = _score("float", floating, load, data, memory, progress, "Scoring in float")
+    say(f"Float on the {before.images} tuning images: {_in_words(before)}")
+    steps: list[Step] = []
+
+    def drop_with(count: int) -> float:
+        model = pin(quantized, source, ranked[:count])
+        label = f"Scoring with {count} of {len(units)} units in float"
+        after = _score(f"pinned {count}", model, load, data, memory, progress, label)
+        measure, drop = largest_drop(before, after)
+        steps.append(Step(count, measure, round(drop, 4)))
+        say(f"{count} of {len(units)} units in float: {LABELS[measure]} {-drop:+.2f} points")
+        return drop
+
+    count = _fewest(len(units), lambda number: drop_with(number) <= max_drop)
+    if count is None:
+        raise ParityError(
+            f"no choice of layers keeps the drop within {max_drop:.2f} points on the tuning images; with all but one "
+            f"of {len(units)} units in float it is {steps[-1].drop:.2f}. The bundle is unchanged"
+        )
+    pinned = ranked[:count]
+    whole = sum(unit.products for unit in units)
+    share = 1 - sum(unit.products for unit in pinned) / whole
+    tuning = Tuning(sensitivity, tuple(unit.name for unit in pinned), round(share, 4), tuple(steps))
+    return pin(quantized, source, pinned), tuning
+
+
+def _measure_sensitivity(
+    quantized: onnx.ModelProto,
+    source: onnx.ModelProto,
+    units: Sequence[Unit],
+    floating: onnx.ModelProto,
+    load: Load,
+    data: Data,
+    memory: Memory,
+    progress: Progress,
+) -> dict[str, float]:
+    paths = data.paths()
+    paths = paths[:: max(len(paths) // _RANKED_ON, 1)][:_RANKED_ON]
+
+    def predict(model: onnx.ModelProto) -> list[Prediction]:
+        predictor = load(model)
+        return [predictor.predict(path) for path in paths]
+
+    expected: list[Prediction] = []
+
+    def measure(unit: Unit) -> float:
+        if not expected:
+            expected.extend(predict(floating))
+        others = [other for other in units if other is not unit]
+        return disagreement(expected, predict(pin(quantized, source, others)))
+
+    return {
+        unit.name: memory.recall(f"alone {unit.name}", lambda unit=unit: measure(unit))  # type: ignore[misc]
+        for unit in progress(units, "Rounding one unit at a time")
+    }
+
+
+def _fewest(most: int, meets: Callable[[int], bool]) -> int | None:
+    """The smallest number from 0 to ``most`` - 1 that meets a condition which more cannot break; None if none does."""
+    if meets(0):
+        return 0
+    below, above = 0, most  # with everything in float nothing is lost, and nothing is quantized
+    while above - below > 1:
+        middle = (below + above) // 2
+        if meets(middle):
+            above = middle
+        else:
+            below = middle
+    return above if above < most else None
+
+
+def _score(
+    name: str, model: onnx.ModelProto, load: Load, data: Data, memory: Memory, progress: Progress, label: str
+) -> Score:
+    def measure() -> dict[str, float]:
+        scores, _ = evaluate([load(model)], data, lambda items: progress(items, label))
+        return scores[0].values
+
+    return Score(memory.recall(name, measure), {}, "", len(data.paths()))
+
+
+def _in_words(score: Score) -> str:
+    return ", ".join(f"{LABELS[name]} {value:.2f}" for name, value in score.values.items())
