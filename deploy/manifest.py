@@ -174,7 +174,7 @@ class Manifest:
         Args:
             runtime: 'openvino' or 'onnxruntime'.
             precision: 'fp32', 'fp16' or 'int8'. Defaults to the runtime's preference among what exists: int8 before
-                fp32 for OpenVINO, fp32 for ONNX Runtime.
+                fp32 for OpenVINO, fp32 for ONNX Runtime; with a target, the lowest that there is for it.
             target: What the file was made for. Defaults to the runtime's preference.
 
         Returns:
@@ -187,7 +187,8 @@ class Manifest:
         check_choice("runtime", runtime, tuple(RUNTIME_TARGETS))
         if target is not None:
             check_choice(f"target of a file for {runtime}", target, RUNTIME_TARGETS[runtime])
-        for wanted in DEFAULT_PRECISIONS[runtime] if precision is None else (precision,):
+        preferred = DEFAULT_PRECISIONS[runtime] if target is None else PRECISIONS[::-1]
+        for wanted in preferred if precision is None else (precision,):
             for kind in RUNTIME_TARGETS[runtime] if target is None else (target,):
                 for name, spec in self.model_files.items():
                     if spec.precision == wanted and spec.target == kind:

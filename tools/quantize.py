@@ -1,6 +1,6 @@
 """Add INT8 for a target to a bundle, calibrated on real images, with a receipt of what it costs.
 
-python tools/quantize.py BUNDLE --target openvino|tensorrt --calib DIR [--eval CONFIG] [--max-drop POINTS]
+python tools/quantize.py BUNDLE --target openvino|tensorrt --calib DIR [--eval CONFIG [--tune train|val]] [--max-drop P]
 """
 
 import argparse
@@ -15,7 +15,7 @@ from deploy.predictor import default_threads
 from vitdense.config import load_config
 from vitdense.evaluation.split import SPLITS
 from vitdense.quant import TARGETS, OpenVINORecipe, QuantizeRequest, TensorRTRecipe, quantize
-from vitdense.reports import receipt_table
+from vitdense.reports import receipt_table, sensitivity_figure
 
 
 def parse_args() -> argparse.Namespace:
@@ -76,7 +76,13 @@ def main() -> None:
         request, cfg, say=console.print, progress=lambda items, label: track(items, label, console=console)
     )
     console.print(receipt_table(receipt, args.target))
-    console.print(f"{', '.join(file.name for file in TARGETS[args.target].files)} and the receipt are in {args.bundle}")
+    written = [file.name for file in TARGETS[args.target].files]
+    figure = args.bundle / f"sensitivity-{args.target}.png"
+    figure.unlink(missing_ok=True)  # that of an earlier file
+    if args.tune:
+        sensitivity_figure(receipt, args.target, figure)
+        written.append(figure.name)
+    console.print(f"{', '.join(written)} and the receipt are in {args.bundle}")
 
 
 if __name__ == "__main__":

@@ -43,6 +43,10 @@ def receipt_table(receipt: dict[str, Any], target: str) -> Table:
         if agreement and name in agreement:
             where = f"{agreement['images']} images: {agreement['on']}"
             table.add_row(AGREEMENTS[name], "", f"{agreement[name]:.2%}", *blank, where)
+    tuning = measured["tuning"]
+    if tuning:
+        note = f"of multiplications; {len(tuning['pinned'])} of {len(tuning['sensitivity'])} units in float"
+        table.add_row("in INT8", "", f"{tuning['int8_share']:.1%}", *blank, note)
     if latency:
         note = f"{latency['speedup']:.2f}x, {latency['fp32']['threads']} threads, {latency['cpu']}"
         table.add_row("latency p50, ms", f"{latency['fp32']['p50_ms']:.0f}", f"{latency['int8']['p50_ms']:.0f}", note)
@@ -52,6 +56,40 @@ def receipt_table(receipt: dict[str, Any], target: str) -> Table:
     note = f"{sizes[0] / sizes[1]:.2f}x smaller"
     table.add_row("file, MB", *(f"{size:.1f}" for size in sizes), note)
     return table
+
+
+def sensitivity_figure(receipt: dict[str, Any], target: str, path: Path) -> None:
+    """Draws what rounding each unit alone changes as a PNG: a bar per unit, those left in float in another colour.
+
+    Args:
+        receipt: Content of ``receipt.json`` after a quantization with tuning.
+        target: 'openvino' or 'tensorrt'.
+        path: The PNG file.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+    from matplotlib.patches import Patch
+
+    tuning = receipt["targets"][target]["tuning"]
+    names = list(tuning["sensitivity"])
+    shares = [100 * tuning["sensitivity"][name] for name in names]
+    colours = ["tab:orange" if name in tuning["pinned"] else "tab:blue" for name in names]
+    figure = Figure(figsize=(8, 1.6 + 0.19 * len(names)), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    axes.barh(range(len(names)), shares, color=colours, height=0.7)
+    axes.set_yticks(range(len(names)), names, fontsize=7)
+    axes.invert_yaxis()  # the image enters at the top
+    axes.set_ylim(len(names) - 0.4, -0.6)
+    axes.set(xlabel="percent of the predictions that change when the unit alone is rounded to INT8")
+    axes.set_title(f"Sensitivity, {target}: {tuning['int8_share']:.1%} of multiplications in INT8", loc="left")
+    axes.grid(axis="x", alpha=0.3)
+    axes.set_axisbelow(True)
+    axes.legend(
+        handles=[Patch(color="tab:blue", label="INT8"), Patch(color="tab:orange", label="left in float")], frameon=False
+    )
+    with atomic_write(path) as temporary:
+        figure.savefig(temporary, dpi=130, format="png")
 
 
 def recipe_table(results: Sequence[Result], title: str) -> Table:

@@ -173,3 +173,17 @@ def test_specs_are_frozen_and_normalised(new_input):
     assert spec.shape == (1, 3, 4, 6) and spec.mean == (1.0, 2.0, 3.0) and spec.size == (4, 6)
     with pytest.raises(dataclasses.FrozenInstanceError):
         spec.name = "x"  # type: ignore[misc]
+
+
+def test_select_for_a_target_takes_its_lowest_precision(new_manifest):
+    tensorrt = {
+        f"model.tensorrt-{name}.onnx": FileSpec("0" * 64, 4, precision=name, target="tensorrt")
+        for name in ("fp16", "int8")
+    }
+    manifest = new_manifest()
+    manifest = dataclasses.replace(manifest, files={**manifest.files, **tensorrt})
+    assert manifest.select("onnxruntime", target="tensorrt") == "model.tensorrt-int8.onnx"
+    assert manifest.select("onnxruntime", target="any") == FP32
+    del tensorrt["model.tensorrt-int8.onnx"]
+    manifest = dataclasses.replace(new_manifest(), files={**new_manifest().files, **tensorrt})
+    assert manifest.select("onnxruntime", target="tensorrt") == "model.tensorrt-fp16.onnx"

@@ -166,6 +166,12 @@ def test_an_annotation_file_of_other_images_is_refused(coco, tmp_path):
         DetectionData(coco)
 
 
+def test_lvis_is_not_scored_as_coco(coco):
+    coco.test_evaluator = dict(type="vitdense.LVISFixedAPMetric", ann_file="lvis.json")
+    with pytest.raises(ValueError, match="LVISFixedAPMetric, whose truth leaves most classes of an image open"):
+        DetectionData(coco)
+
+
 def test_the_largest_fall_decides():
     before = Score({"box_ap": 50.0, "box_ap50": 70.0, "mask_ap": 40.0}, {}, "ap", 3)
     after = Score({"box_ap": 49.9, "box_ap50": 60.0, "mask_ap": 39.0}, {}, "ap", 3)

@@ -215,6 +215,11 @@ def _mean(precision: npt.NDArray[np.float64]) -> float:
 def _annotation_file(cfg: Config) -> str | None:
     evaluators = cfg.get("test_evaluator") or []
     for metric in evaluators if isinstance(evaluators, list) else [evaluators]:
+        if "lvis" in str(metric.get("type", "")).lower():
+            raise ValueError(
+                f"the config is scored by {metric['type']}, whose truth leaves most classes of an image open; bundles "
+                "are scored by COCO's AP, which would count those as mistakes"
+            )
         if str(metric.get("type", "")).rsplit(".", 1)[-1] == "CocoMetric" and metric.get("ann_file"):
             return str(metric["ann_file"])
     return None

@@ -9,6 +9,7 @@ from pathlib import Path
 import onnx
 import torch
 
+from .origin import drop_traces, module_of
 from .wrappers import Graph
 
 OPSET = 18  # LayerNormalization came with 17; TensorRT 10 reads up to 20
@@ -49,7 +50,10 @@ def export_onnx(graph: Graph, shape: tuple[int, int], path: Path, batch: int = 1
             external_data=False,
             verbose=False,
         )
-    check_graph(onnx.load(path))
+    model = onnx.load(path)
+    drop_traces(model)
+    check_graph(model)
+    onnx.save(model, path)
     return names
 
 
@@ -69,5 +73,6 @@ def check_graph(model: onnx.ModelProto) -> None:
         if node.domain not in ("", "ai.onnx") or node.op_type in _FORBIDDEN or (node.op_type == "Resize" and cubic):
             kind = f"{node.domain or 'ai.onnx'}.{node.op_type}{' (cubic)' if cubic else ''}"
             raise ValueError(
-                f"node '{node.name}' is a {kind}, which devices do not build; rewrite the module it came from"
+                f"node '{node.name}' is a {kind}, which devices do not build; rewrite the module that it came from"
+                f" ({module_of(node) or 'not noted in the file'})"
             )

@@ -51,7 +51,7 @@ def quantize_onnx(
         raise ImportError("quantizing needs NNCF: pip install 'vitdense[openvino]'") from None
     nncf.set_log_level(logging.ERROR)
     quantized: onnx.ModelProto = nncf.quantize(
-        model,
+        _with_own_biases(model),
         nncf.Dataset(tensors, lambda tensor: {input_name: tensor}),
         preset=nncf.QuantizationPreset.PERFORMANCE if symmetric else nncf.QuantizationPreset.MIXED,
         subset_size=len(tensors),
@@ -65,3 +65,29 @@ def quantize_onnx(
         ),
     )
     return quantized
+
+
+def _with_own_biases(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Copies a model so that each layer has a bias of its own.
+
+    A head that is shared between levels has one bias for all of them. NNCF corrects it for each level in turn, and the
+    correction of the last would be that of all.
+    """
+    result = onnx.ModelProto()
+    result.CopyFrom(model)
+    constants = {tensor.name: tensor for tensor in result.graph.initializer}
+    taken: set[str] = set()
+    for node in result.graph.node:
+        if (
+            node.op_type not in ("Conv", "ConvTranspose", "Gemm")
+            or len(node.input) < 3
+            or node.input[2] not in constants
+        ):
+            continue
+        bias = node.input[2]
+        if bias in taken:
+            copy = result.graph.initializer.add()
+            copy.CopyFrom(constants[bias])
+            copy.name = node.input[2] = f"{bias}_of_{node.name}"
+        taken.add(bias)
+    return result

@@ -6,6 +6,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -30,10 +31,11 @@ from .publish import publish
 from .receipt import read_receipt
 from .recipes import Recipe
 from .targets import Target, TargetFile, target_of
-from .tune import Memory, Progress, tune
+from .tune import Memory, Progress, search_strength, tune
 
 _HELD_OUT = 8
 _FEWEST_TUNED = 8
+_STRENGTHS = (0.3, 0.7, 0.9, 0.5)  # of SmoothQuant; the recipes' default last
 
 
 @dataclass(frozen=True)
@@ -115,9 +117,15 @@ def quantize(
         shutil.copyfile(request.bundle / MODEL_FILE, work / MODEL_FILE)
         source = onnx.load(work / MODEL_FILE)
         _check_modules(source, manifest)
-        quantized = target.quantize(source, manifest.input.name, tensors, request.recipe)
-        if tuner is not None:
-            quantized = tuner.run(work, source, quantized, say, progress)
+
+        @lru_cache(maxsize=1)  # the last strength that is tried is often the best
+        def quantize_by(recipe: Recipe) -> onnx.ModelProto:
+            return target.quantize(source, manifest.input.name, tensors, recipe)
+
+        if tuner is None:
+            quantized = quantize_by(request.recipe)
+        else:
+            quantized, request = tuner.run(work, source, quantize_by, say, progress)
         target.write(work, source, quantized)
         staged = _with_files(manifest, work, calibration, request, target.files, tuner.record if tuner else None)
         save_manifest(work, staged)
@@ -200,11 +208,15 @@ class _Tuner:
         self,
         work: Path,
         source: onnx.ModelProto,
-        quantized: onnx.ModelProto,
+        quantize_by: Callable[[Recipe], onnx.ModelProto],
         say: Callable[[str], None],
         progress: Progress,
-    ) -> onnx.ModelProto:
-        """Tunes a quantized model; ``work`` is a folder for its variants."""
+    ) -> tuple[onnx.ModelProto, QuantizeRequest]:
+        """Quantizes with the best strength of SmoothQuant, then pins layers; ``work`` is a folder for the variants.
+
+        Returns:
+            The model, and the request with the recipe that made it.
+        """
         request, file = self.request, self.request.target.files[0]
         say(f"Tuning on {len(self.images['sha256'])} images of the {request.tune} data")
         if len(self.memory):
@@ -215,9 +227,29 @@ class _Tuner:
             save_manifest(work, _with_files(self.manifest, work, self.calibration, request, [file], None))
             return _load(work, request.target, file.precision, file.target, request.threads)
 
-        quantized, tuning = tune(source, quantized, load, self.data, request.max_drop, self.memory, say, progress)
-        self.record = {**self.images, "max_drop_points": request.max_drop, **tuning.to_dict()}
-        return quantized
+        def with_strength(strength: float) -> QuantizeRequest:
+            return replace(request, recipe=replace(request.recipe, smooth_quant_alpha=strength))
+
+        strength, shares = search_strength(
+            lambda strength: quantize_by(with_strength(strength).recipe),
+            _STRENGTHS,
+            source,
+            load,
+            self.data,
+            self.memory,
+            say,
+        )
+        request = with_strength(strength)
+        quantized, tuning = tune(
+            source, quantize_by(request.recipe), load, self.data, request.max_drop, self.memory, say, progress
+        )
+        self.record = {
+            **self.images,
+            "max_drop_points": request.max_drop,
+            "smooth_quant": shares,
+            **tuning.to_dict(),
+        }
+        return quantized, request
 
 
 def _check_modules(source: onnx.ModelProto, manifest: Manifest) -> None:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import ast
-from collections.abc import Sequence
-
 import onnx
+
+from ..export.origin import module_classes
 
 LAYERS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 _POSTPROCESSING = "vitdense.export.detection."
@@ -25,11 +24,29 @@ def postprocessing_nodes(model: onnx.ModelProto) -> list[str]:
     found: list[str] = []
     tensors: set[str] = set()  # what they give
     for node in model.graph.node:
-        modules = _modules(node)
+        modules = module_classes(node)
         # A node that the exporter made itself (a cast in the middle of index arithmetic) belongs to what it reads.
         if modules[-1].startswith(_POSTPROCESSING) if modules else tensors & set(node.input):
             found.append(node.name)
             tensors |= set(node.output)
+    return found
+
+
+def decoding_nodes(model: onnx.ModelProto) -> list[str]:
+    """Names of the nodes behind a detector's last predictors: its post-processing, and what a head does before that.
+
+    RTMDet's head takes the exponential of its distances and multiplies it with the stride: coordinates already.
+    """
+    post, trained = set(postprocessing_nodes(model)), set(layers(model))
+    predicted: set[str] = set()
+    predictors = set(last_predictors(model)) if post else set()
+    found = []
+    for node in model.graph.node:
+        behind = node.name not in trained and bool(predicted & set(node.input))
+        if node.name in post or behind:
+            found.append(node.name)
+        if node.name in predictors or behind:
+            predicted |= set(node.output)
     return found
 
 
@@ -71,7 +88,7 @@ def attention_products(model: onnx.ModelProto) -> list[str]:
 
 def patch_embedding(model: onnx.ModelProto) -> list[str]:
     """Names of the nodes that turn pixels into tokens."""
-    return [node.name for node in model.graph.node if _PATCH_EMBEDDING in _modules(node)]
+    return [node.name for node in model.graph.node if _PATCH_EMBEDDING in module_classes(node)]
 
 
 def transposed_convolutions(model: onnx.ModelProto) -> list[str]:
@@ -79,26 +96,6 @@ def transposed_convolutions(model: onnx.ModelProto) -> list[str]:
     return [node.name for node in model.graph.node if node.op_type == "ConvTranspose"]
 
 
-def module_of(node: onnx.NodeProto) -> str:
-    """Name of the torch module that a node came from ('backbone.blocks.0.attn.q'); empty if the file does not say."""
-    names = _listed(node, "pkg.torch.onnx.name_scopes")
-    return names[-1] if names else ""
-
-
 def _is_table(node: onnx.NodeProto) -> bool:
     """Whether a node multiplies with a table of relative positions: a term of the scores, no layer."""
-    return _RELATIVE_POSITION in _modules(node)
-
-
-def _modules(node: onnx.NodeProto) -> Sequence[str]:
-    """Classes of the torch modules that a node came from, outermost first; empty if the file does not say."""
-    return _listed(node, "pkg.torch.onnx.class_hierarchy")
-
-
-def _listed(node: onnx.NodeProto, key: str) -> Sequence[str]:
-    """A list that the exporter noted at a node, without its last entry, the torch operator."""
-    for item in node.metadata_props:
-        if item.key == key:
-            entries: list[str] = ast.literal_eval(item.value)
-            return entries[:-1]
-    return []
+    return _RELATIVE_POSITION in module_classes(node)

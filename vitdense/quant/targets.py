@@ -65,7 +65,7 @@ class Target:
 def _quantize_openvino(
     model: onnx.ModelProto, input_name: str, tensors: Tensors, recipe: OpenVINORecipe
 ) -> onnx.ModelProto:
-    kept = scope.postprocessing_nodes(model)
+    kept = scope.decoding_nodes(model)
     if kept:  # a segmenter's last layer is as wide as its classes, and was measured in INT8
         kept += scope.last_predictors(model)
     if recipe.cpu_compat:
@@ -93,7 +93,7 @@ def _quantize_tensorrt(
 
 
 def _write_tensorrt(folder: Path, model: onnx.ModelProto, quantized: onnx.ModelProto) -> None:
-    post = set(scope.postprocessing_nodes(model))
+    post = set(scope.decoding_nodes(model))
     quantized = fold_into_norms(quantized)
     int8, half, weak = (folder / file.name for file in TENSORRT.files)
     onnx.save(to_half(onnx.version_converter.convert_version(quantized, HALF_SCALES_OPSET), post), int8)

@@ -90,6 +90,38 @@ class Memory:
         return values[name]
 
 
+def search_strength(
+    quantize: Callable[[float], onnx.ModelProto],
+    strengths: Sequence[float],
+    source: onnx.ModelProto,
+    load: Load,
+    data: Data,
+    memory: Memory,
+    say: Callable[[str], None],
+) -> tuple[float, dict[str, float]]:
+    """Searches the strength of SmoothQuant that changes the predictions of a few images least.
+
+    Args:
+        quantize: Quantizes the model with a strength.
+        strengths: Those to try; the first of equals is taken.
+        source: The float model.
+        load: Loads a variant of it.
+        data: Images.
+        memory: Of what was measured before.
+        say: Is told each result.
+
+    Returns:
+        The strength, and for each that was tried the share of the predictions that changed.
+    """
+    changed = _Change(source, load, data)
+    shares = {}
+    for strength in strengths:
+        share = memory.recall(f"strength {strength:g}", lambda: changed(quantize(strength)))  # noqa: B023
+        shares[f"{strength:g}"] = share
+        say(f"SmoothQuant {strength:g}: {share:.2%} of the predictions changed")
+    return min(strengths, key=lambda strength: shares[f"{strength:g}"]), shares
+
+
 def tune(
     source: onnx.ModelProto,
     quantized: onnx.ModelProto,
@@ -123,10 +155,9 @@ def tune(
         ParityError: Pinning everything but one unit does not meet it.
     """
     units = quantized_units(quantized, source)
-    floating = pin(quantized, source, units)
-    sensitivity = _measure_sensitivity(quantized, source, units, floating, load, data, memory, progress)
+    sensitivity = _measure_sensitivity(quantized, source, units, load, data, memory, progress)
     ranked = sorted(units, key=lambda unit: sensitivity[unit.name] / max(unit.products, 1), reverse=True)
-    before = _score("float", floating, load, data, memory, progress, "Scoring in float")
+    before = _score("float", source, load, data, memory, progress, "Scoring in float")
     say(f"Float on the {before.images} tuning images: {_in_words(before)}")
     steps: list[Step] = []
 
@@ -156,31 +187,36 @@ def _measure_sensitivity(
     quantized: onnx.ModelProto,
     source: onnx.ModelProto,
     units: Sequence[Unit],
-    floating: onnx.ModelProto,
     load: Load,
     data: Data,
     memory: Memory,
     progress: Progress,
 ) -> dict[str, float]:
-    paths = data.paths()
-    paths = paths[:: max(len(paths) // _RANKED_ON, 1)][:_RANKED_ON]
-
-    def predict(model: onnx.ModelProto) -> list[Prediction]:
-        predictor = load(model)
-        return [predictor.predict(path) for path in paths]
-
-    expected: list[Prediction] = []
-
-    def measure(unit: Unit) -> float:
-        if not expected:
-            expected.extend(predict(floating))
+    changed = _Change(source, load, data)
+    shares = {}
+    for unit in progress(units, "Rounding one unit at a time"):
         others = [other for other in units if other is not unit]
-        return disagreement(expected, predict(pin(quantized, source, others)))
+        shares[unit.name] = memory.recall(f"alone {unit.name}", lambda: changed(pin(quantized, source, others)))  # noqa: B023
+    return shares
 
-    return {
-        unit.name: memory.recall(f"alone {unit.name}", lambda unit=unit: measure(unit))  # type: ignore[misc]
-        for unit in progress(units, "Rounding one unit at a time")
-    }
+
+class _Change:
+    """Share of the float model's predictions on a few images that a variant changes."""
+
+    def __init__(self, source: onnx.ModelProto, load: Load, data: Data) -> None:
+        paths = data.paths()
+        self._paths = paths[:: max(len(paths) // _RANKED_ON, 1)][:_RANKED_ON]
+        self._source, self._load = source, load
+        self._expected: list[Prediction] = []
+
+    def __call__(self, model: onnx.ModelProto) -> float:
+        if not self._expected:
+            self._expected = self._predict(self._source)
+        return disagreement(self._expected, self._predict(model))
+
+    def _predict(self, model: onnx.ModelProto) -> list[Prediction]:
+        predictor = self._load(model)
+        return [predictor.predict(path) for path in self._paths]
 
 
 def _fewest(most: int, meets: Callable[[int], bool]) -> int | None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 import onnx
 from onnx import TensorProto
 
+from ..export.origin import module_of
 from . import scope
 
 # What moves or picks values without changing them: behind these a rounded tensor is rounded still.
@@ -53,13 +54,13 @@ def quantized_units(quantized: onnx.ModelProto, source: onnx.ModelProto) -> list
     for tensor in graph.rounded:
         for node in graph.readers(tensor):
             groups.join(f"tensor {tensor}", f"node {node.name}")
-            module = scope.module_of(originals[node.name]) if node.name in originals else ""
+            module = module_of(originals[node.name]) if node.name in originals else ""
             if module and graph.weights_of(node):
                 groups.join(f"node {node.name}", f"module {module}")
     units = []
     for members in groups.all():
         layers = [node.name for node in quantized.graph.node if f"node {node.name}" in members]
-        modules = [scope.module_of(originals[name]) for name in layers if name in originals]
+        modules = [module_of(originals[name]) for name in layers if name in originals]
         rounded = tuple(tensor for tensor in graph.rounded if f"tensor {tensor}" in members)
         units.append(
             Unit(_joint_name(modules) or layers[0], tuple(layers), rounded, sum(products.get(n, 0) for n in layers))
