@@ -167,7 +167,7 @@ def test_an_annotation_file_of_other_images_is_refused(coco, tmp_path):
 
 
 def test_lvis_is_not_scored_as_coco(coco):
-    coco.test_evaluator = dict(type="vitdense.LVISFixedAPMetric", ann_file="lvis.json")
+    coco.test_evaluator.type = "vitdense.LVISFixedAPMetric"
     with pytest.raises(ValueError, match="LVISFixedAPMetric, whose truth leaves most classes of an image open"):
         DetectionData(coco)
 
