@@ -11,7 +11,7 @@ BIN := .venv/bin
 DEMO_OUT ?= outputs/demo
 PYTEST_ARGS ?=
 
-.PHONY: help env dev test lint format demo clean distclean
+.PHONY: help env dev test lint format demo matrix clean distclean
 
 help:  ## Show this list
 	@echo 'vitdense: make TARGET'
@@ -35,6 +35,9 @@ test: dev  ## Set up if need be; then ruff, mypy and all tests
 
 demo: env  ## Set up if need be; then train, export, quantize and draw: pictures in outputs/demo
 	$(BIN)/python tools/quickstart.py --out $(DEMO_OUT)
+
+matrix: dev  ## Every trained model to every target: docs/matrix.md (hours; set VITDENSE_DATA)
+	$(BIN)/python tools/matrix.py --out docs/matrix.md
 
 lint: dev  ## Only ruff and mypy
 	$(BIN)/ruff check .

@@ -45,7 +45,10 @@ def test_there_and_back(trained):
     assert counts["from_base"] == sum(name.startswith("blocks.0") for name in model.backbone.state_dict()) + 3
     for name, value in model.state_dict().items():
         other = found.state_dict()[name]
-        if name.startswith(("backbone.blocks.1", "head", "bn.weight", "bn.bias")):
+        if name.startswith("backbone.blocks.1") and value.ndim > 1:
+            change = (value - torch.load(base)[name.removeprefix("backbone.")]).abs().amax(dim=1, keepdim=True)
+            assert ((other - value).abs() <= change / 254 * 1.001).all() and not torch.equal(other, value), name
+        elif name.startswith(("backbone.blocks.1", "head", "bn.weight", "bn.bias")):
             assert torch.equal(other, value.half().float()), name
         else:
             assert torch.equal(other, value), name
@@ -84,6 +87,37 @@ def test_damaged_metadata(trained, changes, message):
     model = Segmenter()
     before = {name: value.clone() for name, value in model.state_dict().items()}
     with pytest.raises(ValueError, match=message):
+        load_trained(model, delta)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+def test_a_matrix_that_changed_is_kept_in_8_bits(trained):
+    tensors = read_checkpoint(trained[1])
+    small = [name for name, value in tensors.items() if value.dtype == torch.int8]
+    assert sorted(small) == [
+        f"backbone.blocks.1.{name}.weight" for name in ("attn.proj", "attn.qkv", "mlp.fc1", "mlp.fc2")
+    ]
+    assert all(tensors[f"{name}::step"].shape == tensors[name].shape[:1] for name in small)
+    assert all(tensors[name].abs().amax(dim=1).eq(127).all() for name in small), "all of the range is used"
+
+
+@pytest.mark.parametrize("damage", ["no step", "no matrix", "too few steps", "a head in 8 bits"])
+def test_changes_that_lost_their_steps(trained, damage):
+    _, delta, _, _ = trained
+    tensors, metadata = read_checkpoint(delta), read_metadata(delta)
+    name = "backbone.blocks.1.mlp.fc1.weight"
+    if damage == "no step":
+        del tensors[f"{name}::step"]
+    elif damage == "no matrix":
+        del tensors[name]
+    elif damage == "too few steps":
+        tensors[f"{name}::step"] = tensors[f"{name}::step"][:-1].clone()
+    else:
+        tensors["head.weight"] = tensors["head.weight"].to(torch.int8)
+    save_file(tensors, delta, metadata=metadata)
+    model = Segmenter()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    with pytest.raises(ValueError, match="changes in 8 bits and their steps do not belong together"):
         load_trained(model, delta)
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 

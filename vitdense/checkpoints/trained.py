@@ -1,7 +1,11 @@
 """Trained detectors and segmenters: full checkpoints, small deltas on a pre-trained backbone, whole models in FP16.
 
-A delta is a safetensors file with the weights that training changed, in FP16, and in its metadata which pre-trained
-weights it belongs to. Under :func:`use_safe_loader` MMEngine refuses it, so it never loads by mistake without its base.
+A delta is a safetensors file with the weights that training changed, and in its metadata which pre-trained weights it
+belongs to. Under :func:`use_safe_loader` MMEngine refuses it, so it never loads by mistake without its base.
+
+New weights are in FP16. A matrix of the base is stored as what was added to it, in 8 bits and a step per row: at half
+the size that is nearly as fine, since fine-tuning adds little. On four fine-tuned blocks of a DINOv2-S, whose weights
+are 0.013 on average, it is off by 6e-6 on average, FP16 by 3e-6.
 """
 
 from __future__ import annotations
@@ -22,6 +26,7 @@ from .loader import DELTA_FORMAT, expanded, read_checkpoint, read_metadata, stat
 from .pretrained import load_pretrained
 
 _BACKBONE = "backbone."
+_STEP = "::step"  # behind the name of a matrix: what one of its 8-bit steps adds, by row
 
 
 @dataclass(frozen=True)
@@ -78,7 +83,9 @@ def load_trained(model: nn.Module, path: str | Path, *, trust_pickle: bool = Fal
 
 
 def save_delta(model: nn.Module, path: str | Path, base: str, classes: Sequence[str]) -> dict[str, int]:
-    """Writes what training changed against the pre-trained backbone; weights in FP16, statistics of norms in FP32.
+    """Writes what training changed against the pre-trained backbone.
+
+    New weights are in FP16, statistics of norms in FP32, what was added to a matrix of the base in 8 bits per row.
 
     Args:
         model: A trained model whose ``backbone`` is a ViT. It is not changed.
@@ -96,13 +103,18 @@ def save_delta(model: nn.Module, path: str | Path, base: str, classes: Sequence[
     try:
         report = load_pretrained(model.get_submodule("backbone"), base)  # type: ignore[arg-type]
         added = {_BACKBONE + name for name in report.initialised}  # not in the base: they kept their trained values
-        same = sorted(
-            name
+        base_values = {
+            name: value.clone()
             for name, value in model.state_dict().items()
-            if name.startswith(_BACKBONE) and name not in added and torch.equal(value, trained[name])
-        )
+            if name.startswith(_BACKBONE) and name not in added
+        }
     finally:
         model.load_state_dict(trained)
+    same = sorted(name for name, value in base_values.items() if torch.equal(value, trained[name]))
+    changes: dict[str, Tensor] = {}
+    for name, value in base_values.items():
+        if name not in same and value.ndim >= 2 and value.is_floating_point():
+            changes |= _in_steps(name, trained[name] - value)
     metadata = {
         "format": DELTA_FORMAT,
         "base": base,
@@ -110,7 +122,8 @@ def save_delta(model: nn.Module, path: str | Path, base: str, classes: Sequence[
         "classes": json.dumps(list(classes)),
         "from_base": json.dumps(same),
     }
-    return {"changed": _save_half(model, path, set(same), metadata), "from_base": len(same)}
+    changed = _save_half(model, path, {*same, *changes}, metadata, changes)
+    return {"changed": changed, "from_base": len(same)}
 
 
 def save_whole(model: nn.Module, path: str | Path, classes: Sequence[str]) -> int:
@@ -130,7 +143,21 @@ def save_whole(model: nn.Module, path: str | Path, classes: Sequence[str]) -> in
     return _save_half(model, path, set(), {"classes": json.dumps(list(classes))})
 
 
-def _save_half(model: nn.Module, path: str | Path, left_out: set[str], metadata: dict[str, str]) -> int:
+def _in_steps(name: str, change: Tensor) -> dict[str, Tensor]:
+    """A change as 8-bit numbers and the size of their step, by row."""
+    rows = change.flatten(1)
+    step = rows.abs().amax(dim=1) / 127
+    levels = (rows / step.clamp(min=1e-30)[:, None]).round().to(torch.int8)
+    return {name: levels.view_as(change), name + _STEP: step}
+
+
+def _save_half(
+    model: nn.Module,
+    path: str | Path,
+    left_out: set[str],
+    metadata: dict[str, str],
+    changes: Mapping[str, Tensor] | None = None,
+) -> int:
     from safetensors.torch import save
 
     parameters = {name for name, _ in model.named_parameters(remove_duplicate=False)}
@@ -140,8 +167,9 @@ def _save_half(model: nn.Module, path: str | Path, left_out: set[str], metadata:
         if name not in left_out
     }
     with atomic_write(path) as temporary:
-        temporary.write_bytes(save(stored, metadata=metadata))  # save_file makes it unreadable to others
-    return len(stored)
+        # save_file makes it unreadable to others
+        temporary.write_bytes(save({**stored, **(changes or {})}, metadata=metadata))
+    return len(stored) + sum(not name.endswith(_STEP) for name in changes or ())
 
 
 def _stored(name: str, value: Tensor, is_parameter: bool) -> Tensor:
@@ -162,7 +190,17 @@ def _load_delta(model: nn.Module, tensors: Mapping[str, Tensor], metadata: Mappi
         raise ValueError(f"{path} is a delta on a pre-trained backbone, but the config's model has no backbone")
     before = {name: value.clone() for name, value in backbone.state_dict().items()}
     own = model.state_dict()
-    complete = {name: value.to(own[name].dtype) if name in own else value for name, value in tensors.items()}
+    steps = {name.removesuffix(_STEP): value for name, value in tensors.items() if name.endswith(_STEP)}
+    changes = {name: value for name, value in tensors.items() if value.dtype == torch.int8}
+    if any(value.ndim != 1 or len(value) != len(changes.get(name, ())) for name, value in steps.items()) or (
+        steps.keys() != changes.keys() or not all(name.startswith(_BACKBONE) for name in changes)
+    ):
+        raise ValueError(f"{path}: changes in 8 bits and their steps do not belong together; convert it again")
+    complete = {
+        name: value.to(own[name].dtype) if name in own else value
+        for name, value in tensors.items()
+        if not name.endswith(_STEP)
+    }
     # Only weights of the backbone may come from the base: a head that is missing has to be noticed.
     complete |= {name: own[name] for name in from_base if name.startswith(_BACKBONE) and name in own}
     _check_fit(model, complete, path)
@@ -170,7 +208,11 @@ def _load_delta(model: nn.Module, tensors: Mapping[str, Tensor], metadata: Mappi
     if report.sha256 != base_sha256:
         backbone.load_state_dict(before)
         raise ValueError(f"{path} belongs to base weights with sha256 {base_sha256}, found {report.sha256} ({base})")
-    complete |= {name: value for name, value in model.state_dict().items() if name in from_base}
+    for name, value in model.state_dict().items():
+        if name in from_base:
+            complete[name] = value
+        elif name in changes:
+            complete[name] = value + changes[name] * steps[name].view(-1, *[1] * (value.ndim - 1))
     model.load_state_dict(complete, strict=True)
     return Trained(classes, base, base_sha256)
 
