@@ -174,7 +174,7 @@ def match(first: Detections, second: Detections, iou: float, score_tolerance: fl
         possible[:, column] = -1
         matched += 1
         if first.masks is not None and second.masks is not None:
-            lowest = min(lowest, _mask_iou(first.masks[row], second.masks[column]))
+            lowest = min(lowest, mask_iou(first.masks[row], second.masks[column]))
     return Agreement(len(first), len(second), matched, lowest)
 
 
@@ -188,7 +188,8 @@ def box_iou(first: npt.NDArray[np.float32], second: npt.NDArray[np.float32]) -> 
     return np.where(either > 0, both / np.maximum(either, 1e-12), equal.astype(np.float64))
 
 
-def _mask_iou(first: npt.NDArray[np.bool_], second: npt.NDArray[np.bool_]) -> float:
+def mask_iou(first: npt.NDArray[np.bool_], second: npt.NDArray[np.bool_]) -> float:
+    """Intersection over union of two masks (H, W); 1 where both together are too small to tell."""
     either = int((first | second).sum())
     return 1.0 if either < _TELLING_PIXELS else int((first & second).sum()) / either
 

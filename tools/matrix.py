@@ -35,8 +35,7 @@ of all files on the same test images. {machine}
 - **parity**: objects (or pixels) of the exported FP32 file that are those of MMDetection (or MMSegmentation).
 - **agreement**: objects (or pixels) of a file that are those of its FP32 file; two objects are the same with one class,
   an IoU of 0.7, and scores of 0.35 and 0.25 or more. The smaller share of both directions.
-- **in INT8**: share of the multiplications that the recipe quantizes, after tuning; the rest was pinned to float, since
-  the score needed it.
+- **in INT8**: share of the multiplications. The recipe leaves some in float, and tuning what the score needs.
 - **engine**: TensorRT for RTX built the file for SM86 without a GPU. It proves that the file parses and that each layer
   has an implementation of its precision, no more. TensorRT's files are scored with ONNX Runtime, which computes what
   they say.
@@ -90,24 +89,29 @@ def main() -> None:
     args = parse_args()
     if not args.out.parent.is_dir():
         raise ValueError(f"--out {args.out}: there is no folder {args.out.parent}")
-    data = Path(os.environ.get("VITDENSE_DATA", "data"))
-    args.work_dir.mkdir(parents=True, exist_ok=True)
+    # Commands run in the root of the repository, wherever this one was started.
+    data, work_dir = Path(os.environ.get("VITDENSE_DATA", "data")).resolve(), args.work_dir.resolve()
+    work_dir.mkdir(parents=True, exist_ok=True)
     rows: list[dict[str, Any]] = []
+    failed = 0
     for entry in (entry for entry in ENTRIES if entry.name in args.models):
-        bundle = args.work_dir / entry.name
+        bundle = work_dir / entry.name
         failures = {}
         for step, command in steps(entry, bundle, data, args.threads):
             print(f"{entry.name}: {step}", flush=True)
-            failure = run(command, args.work_dir / f"{entry.name}-{step}.log")
+            failure = run(command, work_dir / f"{entry.name}-{step}.log")
             if failure:
                 print(f"  {failure}", flush=True)
                 failures[step] = failure
+        failed += len(failures)
         rows += rows_of(entry, bundle, failures)
-    write_json(args.work_dir / "matrix.json", rows)
+    write_json(work_dir / "matrix.json", rows)
     machine = f"Measured on {args.threads} threads of an {cpu_model()}."
     with atomic_write(args.out) as temporary:
         temporary.write_text(HEADER.format(machine=machine) + "\n" + as_markdown(rows))
     print(f"{len(rows)} rows are in {args.out}")
+    if failed:
+        raise ValueError(f"{failed} steps failed; their reasons are in the table, their output in {work_dir}/*.log")
 
 
 def calibration_images(key: str, data: Path) -> list[Path]:
@@ -176,17 +180,24 @@ def rows_of(entry: Entry, bundle: Path, failures: dict[str, str]) -> list[dict[s
             note = failures.get(target, "not made")
             rows.append({**name, "runtime": target, "precision": "int8", "note": note})
         else:
-            rows += [row | name for row in target_rows(target, result, receipt, rows)]
+            rows += [row | name for row in target_rows(target, result, receipt, rows, failures.get("engine"))]
     return rows
 
 
 def target_rows(
-    target: str, result: dict[str, Any], receipt: dict[str, Any], float_rows: list[dict[str, Any]]
+    target: str,
+    result: dict[str, Any],
+    receipt: dict[str, Any],
+    float_rows: list[dict[str, Any]],
+    engine_failure: str | None,
 ) -> Iterator[dict[str, Any]]:
     """A line per scored file of a target; the scores of FP32 go to the lines of FP32."""
-    accuracy, latency, tuning = result["accuracy"], result["latency"], result["tuning"]
+    accuracy, latency = result["accuracy"], result["latency"]
     measures = [key for key in MAIN_MEASURES if key in accuracy["fp32"]]
-    engines = {check["file"]: check for check in result.get("engine_checks", ())}
+    engines = {
+        check["file"]: f"{check['capability'].upper()}, {check['seconds']:.0f} s"
+        for check in result.get("engine_checks", ())
+    }
     for row in float_rows:
         if row["precision"] == "fp32" and row["runtime"] == TARGETS[target].runtime:
             row["scores"] = {LABELS[key]: accuracy["fp32"][key] for key in measures}
@@ -199,12 +210,12 @@ def target_rows(
             "bytes": receipt["size_bytes"][file.name],
             "scores": {LABELS[key]: scores[key] for key in measures},
             "drops": {LABELS[key]: accuracy["fp32"][key] - scores[key] for key in measures},
-            "engine": engines.get(file.name),
+            "engine": engines.get(file.name, engine_failure and f"**fails**: {engine_failure}"),
         }
         if file.precision == "int8":
             agreement = result["agreement"]
             row["agreement"] = next((agreement[key] for key in AGREEMENTS if key in agreement), None)
-            row["int8_share"] = tuning and tuning["int8_share"]
+            row["int8_share"] = result["int8_share"]
             row["latency_ms"] = latency and latency["int8"]["p50_ms"]
         yield row
 
@@ -220,7 +231,6 @@ def as_markdown(rows: list[dict[str, Any]]) -> str:
             cells = [row.get("runtime", ""), row.get("precision", ""), f"**fails**: {row['note']}", *[""] * 6]
         else:
             parity, agreement, share = row.get("parity"), row.get("agreement"), row.get("int8_share")
-            engine = row.get("engine")
             cells = [
                 row["runtime"],
                 row["precision"].upper(),
@@ -230,9 +240,9 @@ def as_markdown(rows: list[dict[str, Any]]) -> str:
                 "" if share is None else f"{share:.1%}",
                 f"{row['bytes'] / 1e6:.1f}",
                 f"{row['latency_ms']:.0f}" if row.get("latency_ms") else "",
-                f"{engine['capability'].upper()}, {engine['seconds']:.0f} s" if engine else "",
+                row.get("engine") or "",
             ]
-        lines.append("| " + " | ".join([model, *cells]) + " |")
+        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in (model, *cells)) + " |")
     return "\n".join(lines) + "\n"
 
 

@@ -14,6 +14,7 @@ from deploy.cli import run_cli
 from deploy.predictor import default_threads
 from vitdense.config import load_config
 from vitdense.evaluation.split import SPLITS
+from vitdense.export.bundle import FIGURE_PREFIX
 from vitdense.quant import TARGETS, OpenVINORecipe, QuantizeRequest, TensorRTRecipe, quantize
 from vitdense.reports import receipt_table, sensitivity_figure
 
@@ -42,9 +43,7 @@ def parse_args() -> argparse.Namespace:
         choices=SPLITS,
         help="pin layers to float until --max-drop is met on labelled images of this split of the --eval config",
     )
-    parser.add_argument(
-        "--tune-images", type=int, default=64, metavar="N", help="labelled images to tune on at most (default: 64)"
-    )
+    parser.add_argument("--tune-images", type=int, metavar="N", help="labelled images to tune on at most (default: 64)")
     parser.add_argument("--threads", type=int, default=default_threads(), help="CPU threads (default: all)")
     parser.add_argument("--cfg-options", nargs="+", action=DictAction, help="override the --eval config: key=value ...")
     return parser.parse_args()
@@ -60,6 +59,8 @@ def main() -> None:
         raise ValueError("--cfg-options overrides the config of --eval, which is not given")
     if args.tune and not args.eval:
         raise ValueError("--tune needs --eval CONFIG: labelled images to tune on, and others to verify it on")
+    if args.tune_images is not None and not args.tune:
+        raise ValueError("--tune-images is for --tune, which is not given")
     cfg = load_config(args.eval, args.cfg_options) if args.eval else None
     request = QuantizeRequest(
         args.bundle,
@@ -69,7 +70,7 @@ def main() -> None:
         args.threads,
         OpenVINORecipe(cpu_compat=args.cpu_compat) if args.target == "openvino" else TensorRTRecipe(),
         args.tune,
-        args.tune_images,
+        64 if args.tune_images is None else args.tune_images,
     )
     console = Console()
     receipt = quantize(
@@ -77,7 +78,7 @@ def main() -> None:
     )
     console.print(receipt_table(receipt, args.target))
     written = [file.name for file in TARGETS[args.target].files]
-    figure = args.bundle / f"sensitivity-{args.target}.png"
+    figure = args.bundle / f"{FIGURE_PREFIX}{args.target}.png"
     figure.unlink(missing_ok=True)  # that of an earlier file
     if args.tune:
         sensitivity_figure(receipt, args.target, figure)

@@ -43,10 +43,14 @@ def receipt_table(receipt: dict[str, Any], target: str) -> Table:
         if agreement and name in agreement:
             where = f"{agreement['images']} images: {agreement['on']}"
             table.add_row(AGREEMENTS[name], "", f"{agreement[name]:.2%}", *blank, where)
-    tuning = measured["tuning"]
+    tuning, note = measured["tuning"], "of multiplications"
     if tuning:
-        note = f"of multiplications; {len(tuning['pinned'])} of {len(tuning['sensitivity'])} units in float"
-        table.add_row("in INT8", "", f"{tuning['int8_share']:.1%}", *blank, note)
+        note += f"; tuning left {len(tuning['pinned'])} of {len(tuning['sensitivity'])} units in float"
+    table.add_row("in INT8", "", f"{measured['int8_share']:.1%}", *blank, note)
+    clipped = measured["saturation"]
+    if clipped and clipped["worst"]:
+        note = f"most at {clipped['worst']['unit']}: {clipped['worst']['share']:.2%}"
+        table.add_row("values clipped", "", f"{clipped['others']:.3%}", *blank, note)
     if latency:
         note = f"{latency['speedup']:.2f}x, {latency['fp32']['threads']} threads, {latency['cpu']}"
         table.add_row("latency p50, ms", f"{latency['fp32']['p50_ms']:.0f}", f"{latency['int8']['p50_ms']:.0f}", note)
@@ -70,7 +74,8 @@ def sensitivity_figure(receipt: dict[str, Any], target: str, path: Path) -> None
     from matplotlib.figure import Figure
     from matplotlib.patches import Patch
 
-    tuning = receipt["targets"][target]["tuning"]
+    measured = receipt["targets"][target]
+    tuning = measured["tuning"]
     names = list(tuning["sensitivity"])
     shares = [100 * tuning["sensitivity"][name] for name in names]
     colours = ["tab:orange" if name in tuning["pinned"] else "tab:blue" for name in names]
@@ -82,7 +87,7 @@ def sensitivity_figure(receipt: dict[str, Any], target: str, path: Path) -> None
     axes.invert_yaxis()  # the image enters at the top
     axes.set_ylim(len(names) - 0.4, -0.6)
     axes.set(xlabel="percent of the predictions that change when the unit alone is rounded to INT8")
-    axes.set_title(f"Sensitivity, {target}: {tuning['int8_share']:.1%} of multiplications in INT8", loc="left")
+    axes.set_title(f"Sensitivity, {target}: {measured['int8_share']:.1%} of multiplications in INT8", loc="left")
     axes.grid(axis="x", alpha=0.3)
     axes.set_axisbelow(True)
     axes.legend(

@@ -1,5 +1,7 @@
 """How far predictions moved."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -45,6 +47,17 @@ def test_nothing_changed():
 )
 def test_objects(after, expected):
     assert disagreement([TWO], [after]) == pytest.approx(expected, abs=1e-6)
+
+
+def test_masks_count_where_boxes_stay():
+    def with_mask(rows):
+        mask = np.zeros((1, 100, 100), bool)
+        mask[0, :rows] = True
+        one = objects([[0, 0, 100, 100]], [0.5], [0]).detections
+        return Prediction({}, None, {}, detections=replace(one, masks=mask))
+
+    assert disagreement([with_mask(80)], [with_mask(80)]) == 0
+    assert disagreement([with_mask(80)], [with_mask(60)]) == pytest.approx(0.25)
 
 
 def test_images_add_up():

@@ -9,7 +9,13 @@ import pytest
 from onnx.numpy_helper import to_array
 
 from deploy.manifest import load_manifest
-from vitdense.quant.scope import last_predictors, postprocessing_nodes
+from vitdense.quant.scope import (
+    decoding_nodes,
+    last_predictors,
+    layers,
+    patch_embedding,
+    transposed_convolutions,
+)
 
 PREDICTORS = {"vit48_gfl_bccd": {"gfl_cls", "gfl_reg"}}
 MODELS = list(PREDICTORS)
@@ -78,7 +84,7 @@ def test_int8_rounds_the_network_and_not_the_boxes(bundle, run_tool, data_root, 
 
     model = onnx.load(folder / FILE)
     float_graph = onnx.load(folder / "model.onnx")
-    kept = {*postprocessing_nodes(float_graph), *last_predictors(float_graph)}
+    kept = {*decoding_nodes(float_graph), *last_predictors(float_graph)}
     # The exporter's own casts say no module; those of index arithmetic would count in float16.
     assert not [node.name for node in float_graph.graph.node if node.op_type == "Cast" and node.name not in kept]
     dequantized = {node.output[0] for node in model.graph.node if node.op_type == "DequantizeLinear"}
@@ -101,3 +107,36 @@ def test_int8_rounds_the_network_and_not_the_boxes(bundle, run_tool, data_root, 
         scores[precision] = json.loads(path.read_text())
     assert scores["fp32"]["box_ap"] == pytest.approx(measured["accuracy"]["fp32"]["box_ap"], abs=0.1)
     assert scores["int8"]["box_ap"] > scores["fp32"]["box_ap"] - 1.5
+
+
+def test_tensorrt_files_round_layers_and_keep_coordinates_whole(bundle, run_tool, data_root, tmp_path):
+    folder, calib = tmp_path / "bundle", tmp_path / "calib"
+    shutil.copytree(bundle[0], folder)
+    calib.mkdir()
+    for name in (data_root / "bccd/ImageSets/Main/train.txt").read_text().split()[:16]:
+        shutil.copy(data_root / f"bccd/JPEGImages/{name}.jpg", calib)
+    options = ["--calib", calib, "--eval", f"configs/fixtures/{bundle[0].name}.py", "--max-drop", 1.5, "--threads", 2]
+    result = run_tool("tools/quantize.py", folder, "--target", "tensorrt", *options)
+    assert result.returncode == 0, (result.stdout + result.stderr)[-3000:]
+    accuracy = json.loads((folder / "receipt.json").read_text())["targets"]["tensorrt"]["accuracy"]
+    assert accuracy["fp16"]["box_ap"] == pytest.approx(accuracy["fp32"]["box_ap"], abs=0.3)
+
+    source = onnx.load(folder / "model.onnx")
+    decoding = set(decoding_nodes(source))
+    left_alone = {*last_predictors(source), *patch_embedding(source), *transposed_convolutions(source)}
+    for name in ("model.tensorrt-int8.onnx", "model.tensorrt-fp16.onnx", "model.tensorrt-int8-weak.onnx"):
+        model = onnx.shape_inference.infer_shapes(onnx.load(folder / name), strict_mode=True)
+        kinds = {value.name: value.type.tensor_type.elem_type for value in model.graph.value_info}
+        ready = {node.output[0] for node in model.graph.node if node.op_type == "DequantizeLinear"}
+        rounded = {node.name for node in model.graph.node if ready & set(node.input)}
+        assert rounded == (set(layers(source)) - left_alone if "int8" in name else set())
+        halves = {key for key, kind in kinds.items() if kind == onnx.TensorProto.FLOAT16}
+        in_half = {node.name for node in model.graph.node if halves & set(node.output) and node.op_type != "Cast"}
+        assert not in_half & decoding
+        assert len(in_half) >= 100 or "weak" in name
+
+    pytest.importorskip(
+        "tensorrt_rtx", reason="TensorRT for RTX is not installed: pip install 'vitdense[tensorrt-check]'"
+    )
+    result = run_tool("tools/check_engine.py", folder)
+    assert result.returncode == 0, result.stdout + result.stderr

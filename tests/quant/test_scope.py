@@ -107,6 +107,25 @@ def test_an_exported_file_names_modules_and_no_paths(with_tables):
     assert b".py" not in text and b"File " not in text
 
 
+def test_a_constant_that_a_layer_shares_with_another_node_stays_for_that():
+    nodes = [
+        node("MatMul", ["x", "w"], "product", ""),
+        node("Add", ["product", "shared"], "layer", ""),
+        node("Relu", ["layer"], "active", ""),
+        node("Mul", ["active", "shared"], "scaled", ""),
+        node("MatMul", ["scaled", "w"], "y", ""),
+    ]
+    rng = np.random.default_rng(0)
+    shared = rng.normal(size=8).astype(np.float32)
+    model = model_of(nodes, {"w": rng.normal(size=(8, 8)), "shared": shared}, {"x": [1, 3, 8]}, {"y": [1, 3, 8]})
+    tensors = [rng.normal(size=(1, 3, 8)).astype(np.float32) for _ in range(4)]
+    quantized = quantize_onnx(model, "x", tensors, TensorRTRecipe(smooth_quant_alpha=-1), [])
+    values = {tensor.name: numpy_helper.to_array(tensor) for tensor in quantized.graph.initializer}
+    used = {item.name: item.input[1] for item in quantized.graph.node if item.name in ("layer", "scaled")}
+    np.testing.assert_array_equal(values[used["scaled"]], shared)
+    assert np.abs(values[used["layer"]] - shared).max() > 1e-5, "corrected"
+
+
 def test_a_bias_that_levels_share_is_corrected_for_each():
     nodes = [
         node("Conv", ["x", "w", "bias"], "fine", ""),

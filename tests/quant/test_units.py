@@ -128,6 +128,14 @@ def test_a_layer_that_is_applied_twice_is_one_unit(quantized, source):
     assert unit.layers == ("node_a", "node_b0", "node_y") and unit.rounded == ("x_dq", "c_dq")
 
 
+def test_weights_that_nothing_pins_are_found(quantized, source):
+    (transposed,) = [item for item in quantized.graph.node if item.output[0] == "d"]
+    transposed.op_type = "Softplus"  # computes with what it reads: the layer behind it reads nothing that is rounded
+    del transposed.attribute[:]
+    with pytest.raises(ValueError, match=r"layers \['node_y'\] have rounded weights"):
+        quantized_units(quantized, source)
+
+
 @pytest.mark.parametrize("target", ["openvino", "tensorrt"])
 def test_a_model_with_every_unit_pinned_is_the_float_model(target, quantize_small, small_segmenter):
     from deploy.reference import load_reference

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import copy
+import hashlib
 import io
+import json
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -72,6 +75,20 @@ class DetectionData:
     def paths(self) -> list[Path]:
         """The images."""
         return [Path(info["img_path"]) for info in self.infos]
+
+    def subset(self, places: Sequence[int]) -> DetectionData:
+        """The same data with some of the images."""
+        part = copy.copy(self)
+        part.infos = [self.infos[place] for place in places]
+        part.image_ids, part.categories = list(range(len(part.infos))), list(range(len(self.classes)))
+        with _quiet():
+            part.truth = part._as_coco()
+        return part
+
+    def fingerprint(self) -> str:
+        """A hash of classes and labels: other labels give other scores."""
+        labels = [list(self.classes), self.truth.dataset["annotations"]]
+        return hashlib.sha256(json.dumps(labels, default=str).encode()).hexdigest()
 
     def _check_file(self, ann_file: str) -> None:
         ours, theirs = set(self.image_ids), set(self.truth.getImgIds())

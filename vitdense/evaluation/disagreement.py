@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from deploy.detections import Detections, box_iou
+from deploy.detections import Detections, box_iou, mask_iou
 from deploy.predictor import Prediction
 
 _SAME_OBJECT = 0.5
@@ -16,7 +16,7 @@ def disagreement(before: Iterable[Prediction], after: Iterable[Prediction]) -> f
     """Share of the predictions of some images that changed: 0 where nothing did, about 1 where nothing is left.
 
     Of a segmenter it is the share of pixels with another class. Of a detector it is the score that is lost or new, and
-    that of an object that stayed times what its box lost in overlap, over the scores of all objects before.
+    that of an object that stayed times what its box (or mask) lost in overlap, over the scores of all objects before.
 
     Args:
         before: Of the images.
@@ -51,5 +51,8 @@ def _changed_score(before: Detections, after: Detections) -> float:
             changed += score
             continue
         free[best] = False
-        changed += score * (1 - float(candidates[best])) + abs(score - float(after.scores[best]))
+        overlap = float(candidates[best])
+        if before.masks is not None and after.masks is not None:
+            overlap = min(overlap, mask_iou(before.masks[row], after.masks[best]))
+        changed += score * (1 - overlap) + abs(score - float(after.scores[best]))
     return changed + float(after.scores[free].sum())

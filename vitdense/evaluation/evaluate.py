@@ -74,6 +74,8 @@ def _refuse_calibrated(predictor: Predictor, paths: Sequence[Path]) -> None:
     if not isinstance(record, dict) or not isinstance(record.get("sha256", []), list):
         raise ValueError(f"the calibration record of {predictor.filename} in the manifest is damaged; quantize again")
     tuning = record.get("tuning") or {}
+    if not isinstance(tuning, dict) or not isinstance(tuning.get("sha256", []), list):
+        raise ValueError(f"the tuning record of {predictor.filename} in the manifest is damaged; quantize again")
     hashes = {*record.get("sha256", ()), *tuning.get("sha256", ())}
     shared = [path for path in paths if sha256_of(path) in hashes] if hashes else []
     if shared:

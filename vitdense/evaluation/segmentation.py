@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import hashlib
+import json
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +15,7 @@ import torch
 from mmengine.config import Config
 from mmengine.registry import TRANSFORMS
 
+from deploy.files import sha256_of
 from deploy.predictor import Predictor
 
 from ..engine.build import build_test_dataset
@@ -45,6 +49,17 @@ class SegmentationData:
     def paths(self) -> list[Path]:
         """The images."""
         return [Path(self.dataset.get_data_info(index)["img_path"]) for index in range(len(self))]
+
+    def subset(self, places: Sequence[int]) -> SegmentationData:
+        """The same data with some of the images."""
+        part = copy.copy(self)
+        part.dataset = self.dataset.get_subset(list(places))
+        return part
+
+    def fingerprint(self) -> str:
+        """A hash of classes and labels: other labels give other scores."""
+        masks = [sha256_of(self.dataset.get_data_info(index)["seg_map_path"]) for index in range(len(self))]
+        return hashlib.sha256(json.dumps([list(self.classes), masks]).encode()).hexdigest()
 
     def truth(self, index: int) -> ClassMap:
         """Class map (H, W) with 255 where ignored, as MMSegmentation's loader reads it."""

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Collection, Sequence
-from pathlib import Path
+from collections.abc import Collection
+from typing import Any
 
 from mmengine.config import Config
 
 from deploy.files import sha256_of
 from deploy.manifest import Manifest
 
+from ..datasets import leaf_datasets
 from .evaluate import Data, open_data
 
 SPLITS = ("train", "val")
@@ -25,7 +26,7 @@ def open_split(
         manifest: Of the bundle that they are for.
         cfg: The config.
         split: 'train' or 'val'.
-        limit: Most images; evenly spaced if there are more.
+        limit: Most images; spread over the split if there are more.
         minimum: Fewest images.
         excluded: Hashes (sha256) of image files that are not taken.
 
@@ -33,46 +34,45 @@ def open_split(
         The data and the hash of each image.
 
     Raises:
-        ValueError: The config has no such data, or too few images are left.
+        ValueError: The config has no such data, or too few images are left, or ``limit`` is below ``minimum``.
     """
-    whole = open_data(manifest, _as_test(cfg, split, None))
-    hashes = [sha256_of(path) for path in whole.paths()]
-    free = [place for place, digest in enumerate(hashes) if digest not in excluded]
-    if len(free) < minimum:
+    if limit < minimum:
+        raise ValueError(f"{limit} images are fewer than the {minimum} labelled ones that tuning needs")
+    whole = open_data(manifest, _as_test(cfg, split))
+    paths = whole.paths()
+    step = max(len(paths) // limit, 1)
+    chosen: dict[int, str] = {}
+    for place in [place for first in range(step) for place in range(first, len(paths), step)]:
+        digest = sha256_of(paths[place])
+        if digest not in excluded:
+            chosen[place] = digest
+        if len(chosen) == limit:
+            break
+    if len(chosen) < minimum:
         raise ValueError(
-            f"{len(free)} of the {len(hashes)} images of the {split} data are neither calibrated on nor scored in the "
+            f"{len(chosen)} of the {len(paths)} images of the {split} data are neither calibrated on nor scored in the "
             f"end, at least {minimum} are needed; calibrate on fewer images, or take another split"
         )
-    count = min(limit, len(free))
-    chosen = [free[index * len(free) // count] for index in range(count)]
-    return open_data(manifest, _as_test(cfg, split, chosen)), tuple(hashes[place] for place in chosen)
+    places = sorted(chosen)
+    return whole.subset(places), tuple(chosen[place] for place in places)
 
 
-def _as_test(cfg: Config, split: str, indices: Sequence[int] | None) -> Config:
-    """A copy of a config whose test data are some images of another split, read as the test data are."""
-    loader = cfg.get(f"{split}_dataloader")
-    if not loader:
+def _as_test(cfg: Config, split: str) -> Config:
+    """A copy of a config whose test data are those of another split, read as the test data are."""
+    if not cfg.get(f"{split}_dataloader"):
         raise ValueError(f"the config has no {split}_dataloader, whose labelled images were asked for")
-    result = copy.deepcopy(cfg)
-    dataset = copy.deepcopy(loader.dataset)
-    while "dataset" in dataset:  # repeated, or with other images mixed in
-        dataset = dataset.dataset
-    if "datasets" in dataset:
-        raise ValueError(
-            f"the {split} data of the config are several data sets in one; give one of them by --cfg-options"
-        )
-    test = result.test_dataloader.dataset
-    while "dataset" in test:
-        test = test.dataset
-    dataset.update(test_mode=True, pipeline=test.pipeline)
+    dataset = copy.deepcopy(_only_leaf(cfg, split))
+    dataset.update(test_mode=True, pipeline=_only_leaf(cfg, "test").pipeline)
     dataset.pop("filter_cfg", None)  # has no effect on test data, but MMDetection's XMLDataset refuses it there
-    if indices is not None:
-        dataset.indices = list(indices)
+    result = copy.deepcopy(cfg)
     result.test_dataloader.dataset = dataset
     result.test_evaluator = []  # its annotation file is that of the test data
     return result
 
 
-def image_hashes(paths: Sequence[Path]) -> set[str]:
-    """SHA-256 of each file."""
-    return {sha256_of(path) for path in paths}
+def _only_leaf(cfg: Config, split: str) -> Any:
+    """The data set inside of those that repeat it or mix its images."""
+    leaves = list(leaf_datasets(cfg[f"{split}_dataloader"].dataset, ""))
+    if len(leaves) != 1:
+        raise ValueError(f"the {split} data of the config are {len(leaves)} data sets; choose one with --cfg-options")
+    return leaves[0][1]

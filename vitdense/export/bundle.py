@@ -38,6 +38,7 @@ from .wrappers import wrap
 MODEL_FILE = "model.onnx"
 RECEIPT_FILE = "receipt.json"
 WORK_PREFIX = ".quantize."
+FIGURE_PREFIX = "sensitivity-"
 # What a device may differ by, as max|a - b| / max|b|: float32 on another CPU sums in another order.
 FP32_TOLERANCE = 1e-3
 _REFERENCE_IMAGES = 2
@@ -157,8 +158,8 @@ def check_destination(out: Path, overwrite: bool) -> None:
 
 
 def _is_leftover(path: Path) -> bool:
-    """Work folder of a quantization that was killed."""
-    return path.name.startswith(WORK_PREFIX)
+    """What a quantization that was killed has left, and the picture of one that was not."""
+    return path.name.startswith((WORK_PREFIX, FIGURE_PREFIX))
 
 
 def file_spec(path: Path, precision: str, target: str) -> FileSpec:

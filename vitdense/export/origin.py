@@ -24,11 +24,11 @@ def module_classes(node: onnx.NodeProto) -> Sequence[str]:
 
 def drop_traces(model: onnx.ModelProto) -> None:
     """Takes everything else that the exporter noted out of a model: stack traces with the paths of this machine."""
-    for graph in (model.graph, *model.functions):
-        for item in (*graph.node, *graph.value_info):
-            kept = [entry for entry in item.metadata_props if entry.key in (_NAMES, _CLASSES)]
-            del item.metadata_props[:]
-            item.metadata_props.extend(kept)
+    graph = model.graph
+    for item in (model, graph, *graph.input, *graph.output, *graph.initializer, *graph.value_info, *graph.node):
+        kept = [entry for entry in item.metadata_props if entry.key in (_NAMES, _CLASSES)]
+        del item.metadata_props[:]
+        item.metadata_props.extend(kept)
 
 
 def _listed(node: onnx.NodeProto, key: str) -> Sequence[str]:

@@ -50,7 +50,7 @@ def scored_record(
             raise ParityError(
                 f"{precision.upper()} loses {drop:.2f} points of {LABELS[name]} ({before.values[name]:.2f} -> "
                 f"{after.values[name]:.2f}), allowed are {max_drop:.2f} (--max-drop); the bundle is unchanged. "
-                "Calibrate on more images like the scored ones"
+                "Calibrate on more images like the scored ones, or tune (--tune), on more images if it was tuned"
             )
     dataset = cfg.test_dataloader.dataset
     return {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy.typing as npt
 import onnx
 
 from .recipes import Recipe
+from .scope import LAYERS
 
 
 def quantize_onnx(
@@ -68,26 +70,28 @@ def quantize_onnx(
 
 
 def _with_own_biases(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Copies a model so that each layer has a bias of its own.
+    """Copies a model so that the bias of each layer is a constant of its own.
 
-    A head that is shared between levels has one bias for all of them. NNCF corrects it for each level in turn, and the
-    correction of the last would be that of all.
+    A head that is shared between levels has one bias for all of them, and equal constants are merged at export. NNCF
+    corrects the bias of each layer in turn, and the correction of the last would be that of all.
     """
     result = onnx.ModelProto()
     result.CopyFrom(model)
     constants = {tensor.name: tensor for tensor in result.graph.initializer}
-    taken: set[str] = set()
+    readers: dict[str, list[onnx.NodeProto]] = defaultdict(list)
     for node in result.graph.node:
-        if (
-            node.op_type not in ("Conv", "ConvTranspose", "Gemm")
-            or len(node.input) < 3
-            or node.input[2] not in constants
-        ):
-            continue
-        bias = node.input[2]
-        if bias in taken:
-            copy = result.graph.initializer.add()
-            copy.CopyFrom(constants[bias])
-            copy.name = node.input[2] = f"{bias}_of_{node.name}"
-        taken.add(bias)
+        for name in node.input:
+            readers[name].append(node)
+    uses = {name: len(nodes) for name, nodes in readers.items()}
+    for node in result.graph.node:
+        additions = [reader for reader in readers[node.output[0]] if reader.op_type == "Add"]
+        for holder in (node, *additions) if node.op_type in LAYERS else ():
+            places = range(len(holder.input)) if holder is not node else range(2, len(node.input))
+            for place in places:
+                bias = holder.input[place]
+                if bias in constants and uses[bias] > 1:
+                    copy = result.graph.initializer.add()
+                    copy.CopyFrom(constants[bias])
+                    copy.name = holder.input[place] = f"{bias}_of_{node.name}"
+                    uses[bias] -= 1
     return result

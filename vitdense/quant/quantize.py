@@ -13,6 +13,8 @@ from typing import Any
 import onnx
 from mmengine.config import Config
 
+from deploy.bench import cpu_model
+from deploy.files import sha256_of
 from deploy.io import read_image
 from deploy.manifest import Manifest, load_manifest, save_manifest
 from deploy.predictor import Predictor
@@ -22,7 +24,7 @@ from deploy.runtimes.base import check_threads
 
 from ..evaluation import open_data
 from ..evaluation.evaluate import Data
-from ..evaluation.split import image_hashes, open_split
+from ..evaluation.split import open_split
 from ..export.bundle import MODEL_FILE, RECEIPT_FILE, WORK_PREFIX, file_spec, now, tool_versions
 from . import scope
 from .calibration import CalibrationSet, collect_calibration, refuse_overlap
@@ -30,12 +32,14 @@ from .measure import agreement_record, latency_record, scored_record
 from .publish import publish
 from .receipt import read_receipt
 from .recipes import Recipe
+from .saturation import saturation_record
 from .targets import Target, TargetFile, target_of
 from .tune import Memory, Progress, search_strength, tune
+from .units import int8_share
 
 _HELD_OUT = 8
+_FEW = 8  # images on which clipped values are counted
 _FEWEST_TUNED = 8
-_STRENGTHS = (0.3, 0.7, 0.9, 0.5)  # of SmoothQuant; the recipes' default last
 
 
 @dataclass(frozen=True)
@@ -126,6 +130,16 @@ def quantize(
             quantized = quantize_by(request.recipe)
         else:
             quantized, request = tuner.run(work, source, quantize_by, say, progress)
+        others = [preprocess(read_image(path))[0] for path in _few(held_out if data is None else data.paths())]
+        clipped = saturation_record(quantized, source, tensors[:_FEW], others, request.threads) if others else None
+        if clipped and clipped["unlike"]:
+            worst = clipped["worst"]
+            say(
+                f"Warning: the calibration images are unlike the others, {clipped['others']:.2%} of whose values are "
+                f"clipped ({clipped['calibration']:.2%} on the calibration images); most at {worst['unit']}, "
+                f"{worst['share']:.2%}. Calibrate on images like those that the model will see"
+            )
+        share = round(int8_share(quantized, source), 4)
         target.write(work, source, quantized)
         staged = _with_files(manifest, work, calibration, request, target.files, tuner.record if tuner else None)
         save_manifest(work, staged)
@@ -136,7 +150,10 @@ def quantize(
         predictors |= {file.precision: loaded[place] for place, file in enumerate(target.files[: target.scored])}
         receipt["size_bytes"] = {name: spec.bytes for name, spec in staged.files.items()}
         if cfg is None or data is None:
-            measured = {"accuracy": None, "agreement": agreement_record(predictors, held_out, calibration)}
+            measured: dict[str, Any] = {
+                "accuracy": None,
+                "agreement": agreement_record(predictors, held_out, calibration),
+            }
         else:
             say(f"Scoring {', '.join(name.upper() for name in predictors)} on the same images")
             measured = scored_record(predictors, cfg, data, request.max_drop, lambda items: progress(items, "Scoring"))
@@ -144,14 +161,20 @@ def quantize(
         if target.is_device:
             say("Measuring latency, FP32 and INT8 in turn")
             measured["latency"] = latency_record(predictors, tensors[0])
-        measured["tuning"] = None if tuner is None else tuner.record
+        measured["int8_share"] = share
+        measured["saturation"] = clipped
+        measured["tuning"] = None if tuner is None else tuner.receipt
         receipt["targets"][target.name] = measured
         publish(work, request.bundle, staged, reference, receipt, [file.name for file in target.files])
-        if tuner is not None:
-            tuner.memory.path.unlink(missing_ok=True)
+        memory_path(request.bundle, target.name).unlink(missing_ok=True)
     finally:
         shutil.rmtree(work, ignore_errors=True)
     return receipt
+
+
+def _few(paths: Sequence[Path]) -> Sequence[Path]:
+    """A few images, evenly spaced."""
+    return paths[:: max(len(paths) // _FEW, 1)][:_FEW]
 
 
 def _split(request: QuantizeRequest, cfg: Config | None) -> tuple[CalibrationSet, tuple[Path, ...]]:
@@ -171,6 +194,11 @@ def _split(request: QuantizeRequest, cfg: Config | None) -> tuple[CalibrationSet
     return chosen, tuple(pool.paths[index] for index in sorted(held))
 
 
+def memory_path(bundle: Path, target: str) -> Path:
+    """Where a tuning keeps what it measured until it is done."""
+    return bundle / f"{WORK_PREFIX}tuning-{target}.json"
+
+
 class _Tuner:
     """The tuning of a request: which images it looks at, and where it keeps what it measured.
 
@@ -183,26 +211,29 @@ class _Tuner:
 
     Attributes:
         memory: Of what was measured.
-        record: For manifest and receipt; empty before :meth:`run`.
+        record: For the manifest: which images were looked at, and what was pinned. Empty before :meth:`run`.
+        receipt: For the receipt: what was measured. Empty before :meth:`run`.
     """
 
     def __init__(
         self, request: QuantizeRequest, manifest: Manifest, cfg: Config, calibration: CalibrationSet, data: Data
     ) -> None:
         self.request, self.manifest, self.calibration = request, manifest, calibration
-        excluded = {*calibration.sha256, *image_hashes(data.paths())}
+        excluded = {*calibration.sha256, *(sha256_of(path) for path in data.paths())}
         assert request.tune is not None
-        self.data, hashes = open_split(manifest, cfg, request.tune, request.tune_images, _FEWEST_TUNED, excluded)
-        self.images: dict[str, Any] = {"split": request.tune, "images": len(hashes), "sha256": list(hashes)}
+        self.data, self.hashes = open_split(manifest, cfg, request.tune, request.tune_images, _FEWEST_TUNED, excluded)
         key = {
             "model": manifest.files[MODEL_FILE].sha256,
             "recipe": {"target": request.recipe.target, **request.recipe.to_dict()},
             "calibration": list(calibration.sha256),
-            "tuning": list(hashes),
+            "tuning": list(self.hashes),
+            "labels": self.data.fingerprint(),
+            "cpu": cpu_model(),
             "tools": tool_versions(),
         }
-        self.memory = Memory(request.bundle / f".tuning-{request.recipe.target}.json", key)
+        self.memory = Memory(memory_path(request.bundle, request.recipe.target), key)
         self.record: dict[str, Any] = {}
+        self.receipt: dict[str, Any] = {}
 
     def run(
         self,
@@ -218,9 +249,9 @@ class _Tuner:
             The model, and the request with the recipe that made it.
         """
         request, file = self.request, self.request.target.files[0]
-        say(f"Tuning on {len(self.images['sha256'])} images of the {request.tune} data")
+        say(f"Tuning on {len(self.hashes)} images of the {request.tune} data")
         if len(self.memory):
-            say(f"{len(self.memory)} figures are known from a run that did not end")
+            say(f"{len(self.memory)} figures are known from an earlier run")
 
         def load(model: onnx.ModelProto) -> Predictor:
             onnx.save(model, work / file.name)
@@ -232,7 +263,7 @@ class _Tuner:
 
         strength, shares = search_strength(
             lambda strength: quantize_by(with_strength(strength).recipe),
-            _STRENGTHS,
+            request.recipe.smooth_quant_alpha,
             source,
             load,
             self.data,
@@ -243,12 +274,10 @@ class _Tuner:
         quantized, tuning = tune(
             source, quantize_by(request.recipe), load, self.data, request.max_drop, self.memory, say, progress
         )
-        self.record = {
-            **self.images,
-            "max_drop_points": request.max_drop,
-            "smooth_quant": shares,
-            **tuning.to_dict(),
-        }
+        found = {"max_drop_points": request.max_drop, "smooth_quant": shares, **tuning.to_dict()}
+        images = {"split": request.tune, "images": len(self.hashes)}
+        self.receipt = {"measured": now(), "runtime": request.target.runtime, **images, **found}
+        self.record = {**images, "sha256": list(self.hashes), "pinned": found["pinned"]}
         return quantized, request
 
 

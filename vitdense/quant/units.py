@@ -15,8 +15,9 @@ from . import scope
 
 # What moves or picks values without changing them: behind these a rounded tensor is rounded still.
 _CARRIES = frozenset(
-    ("Concat", "Expand", "Flatten", "Gather", "Identity", "MaxPool", "Pad", "Reshape", "Slice", "Split", "Squeeze")
-    + ("Transpose", "Unsqueeze")
+    "CastLike CenterCropPad Concat DepthToSpace Dropout Expand Flatten Gather GatherElements GatherND GlobalMaxPool "
+    "Identity MaxPool Pad ReduceMax Reshape Scatter ScatterElements ScatterND Slice SpaceToDepth Split Squeeze Tile "
+    "Transpose Unsqueeze".split()
 )
 _FLOAT = "_float"
 
@@ -46,10 +47,13 @@ def quantized_units(quantized: onnx.ModelProto, source: onnx.ModelProto) -> list
     Args:
         quantized: With Q/DQ nodes, as :func:`.nncf_onnx.quantize_onnx` made it.
         source: The float model that it was made from.
+
+    Raises:
+        ValueError: A layer has rounded weights without a rounded input.
     """
     graph = _Graph(quantized)
     originals = {node.name: node for node in source.graph.node}
-    products = _products(source)
+    products = _count_products(source)
     groups = _Groups()
     for tensor in graph.rounded:
         for node in graph.readers(tensor):
@@ -65,6 +69,10 @@ def quantized_units(quantized: onnx.ModelProto, source: onnx.ModelProto) -> list
         units.append(
             Unit(_joint_name(modules) or layers[0], tuple(layers), rounded, sum(products.get(n, 0) for n in layers))
         )
+    covered = {layer for unit in units for layer in unit.layers}
+    lost = [node.name for node in quantized.graph.node if graph.weights_of(node) and node.name not in covered]
+    if lost:
+        raise ValueError(f"the layers {lost[:5]} have rounded weights, but nothing that they read is rounded")
     names = Counter(unit.name for unit in units)
     units = [unit if names[unit.name] == 1 else replace(unit, name=f"{unit.name} {unit.layers[0]}") for unit in units]
     order = {node.name: place for place, node in enumerate(quantized.graph.node)}
@@ -180,25 +188,37 @@ class _Groups:
         return list(groups.values())
 
 
-def _products(source: onnx.ModelProto) -> dict[str, int]:
-    """Multiplications of each layer and of each product of two activations, from the shapes of its tensors."""
-    inferred = onnx.shape_inference.infer_shapes(source).graph
+def int8_share(quantized: onnx.ModelProto, source: onnx.ModelProto) -> float:
+    """Share of a model's multiplications, those of its post-processing included, that is done in INT8."""
+    rounded = sum(unit.products for unit in quantized_units(quantized, source))
+    return rounded / max(sum(_count_products(source).values()), 1)
+
+
+def _count_products(model: onnx.ModelProto) -> dict[str, int]:
+    """Multiplications of each layer and of each product of two activations, for one input of the model.
+
+    Args:
+        model: Static; a node whose shapes are not known counts 0.
+    """
+    inferred = onnx.shape_inference.infer_shapes(model).graph
     shapes = {
         value.name: [dim.dim_value for dim in value.type.tensor_type.shape.dim]
         for value in (*inferred.input, *inferred.value_info, *inferred.output)
     }
-    shapes |= {tensor.name: list(tensor.dims) for tensor in source.graph.initializer}
+    shapes |= {tensor.name: list(tensor.dims) for tensor in model.graph.initializer}
     counts = {}
-    for node in source.graph.node:
+    for node in model.graph.node:
         if node.op_type not in scope.LAYERS:
             continue
-        first, second = (shapes[name] for name in node.input[:2])
-        if node.op_type == "Conv":  # per value of the result: input channels of a group times the kernel
-            counts[node.name] = math.prod(shapes[node.output[0]]) * math.prod(second[1:])
+        first, second, result = (shapes.get(name, []) for name in (*node.input[:2], node.output[0]))
+        if not first or not second or not result:
+            counts[node.name] = 0
+        elif node.op_type == "Conv":  # per value of the result: input channels of a group times the kernel
+            counts[node.name] = math.prod(result) * math.prod(second[1:])
         elif node.op_type == "ConvTranspose":  # per value of the input: output channels of a group times the kernel
             counts[node.name] = math.prod(first) * math.prod(second[1:])
         else:
-            counts[node.name] = math.prod(shapes[node.output[0]]) * first[-1]
+            counts[node.name] = math.prod(result) * first[-1]
     return counts
 
 
