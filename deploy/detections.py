@@ -1,6 +1,6 @@
 """From a detector's outputs, a fixed number of boxes in the input, to the objects in the image."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,27 @@ MASK_THRESHOLD = 0.5
 _TELLING_PIXELS = 400
 
 
+class Masks(Sequence[npt.NDArray[np.bool_]]):
+    """Masks that are made when they are looked at: 100 of a photo of 12 megapixels would take 1.2 GB.
+
+    Args:
+        number: How many there are.
+        make: Index to the mask, (H0, W0) bool.
+    """
+
+    def __init__(self, number: int, make: Callable[[int], npt.NDArray[np.bool_]]) -> None:
+        self._number, self._make = number, make
+
+    def __len__(self) -> int:
+        return self._number
+
+    def __getitem__(self, index: Any) -> Any:
+        """Return the mask of an object, or a list of them for a slice."""
+        if isinstance(index, slice):
+            return [self._make(place) for place in range(*index.indices(self._number))]
+        return self._make(range(self._number)[index])
+
+
 @dataclass(frozen=True, eq=False)
 class Detections:
     """The objects of one image, by falling score.
@@ -24,14 +45,14 @@ class Detections:
         boxes: (K, 4) float32: left, top, right, bottom in pixels of the image, borders between pixels counted from 0.
         scores: (K,) float32, 0 to 1.
         labels: (K,) class indices.
-        masks: (K, H0, W0) bool; None for a detector without masks.
+        masks: (H0, W0) bool for each object; None for a detector without masks.
         exact: Whether the graph's suppression of overlapping boxes came to its end and every box found a place.
     """
 
     boxes: npt.NDArray[np.float32]
     scores: npt.NDArray[np.float32]
     labels: npt.NDArray[np.int64]
-    masks: npt.NDArray[np.bool_] | None
+    masks: Sequence[npt.NDArray[np.bool_]] | npt.NDArray[np.bool_] | None
     exact: bool
 
     def __len__(self) -> int:
@@ -76,36 +97,36 @@ def read_detections(
     boxes = np.clip(boxes, 0, np.array([width, height, width, height], dtype=np.float32))
     masks = None
     if "box_masks" in named:
-        masks = np.zeros((len(kept), height, width), dtype=np.bool_)
-        for place, index in enumerate(kept):
-            paste_mask(masks[place], named["box_masks"][index], boxes[place], mask_threshold)
+        cells = named["box_masks"][kept]
+        masks = Masks(len(kept), lambda place: pasted_mask(cells[place], boxes[place], (height, width), mask_threshold))
     elif "mask_logits" in named:
+        planes = named["mask_logits"][kept]
         limit = float(np.log(mask_threshold / (1 - mask_threshold)))
         stride = next(spec.stride for spec in specs if spec.kind == "mask_logits")
-        masks = np.zeros((len(kept), height, width), dtype=np.bool_)
-        for place, index in enumerate(kept):
-            masks[place] = _enlarged(named["mask_logits"][index], geometry, stride) > limit
+        masks = Masks(len(kept), lambda place: _enlarged(planes[place], geometry, stride) > limit)
     converged, overflow = (float(value) for value in named["checks"])
     labels = named["labels"][kept].astype(np.int64)
     scores = named["scores"][kept].astype(np.float32)
     return Detections(boxes, scores, labels, masks, converged == 1 and overflow == 0)
 
 
-def paste_mask(
-    target: npt.NDArray[np.bool_], probabilities: Array, box: npt.NDArray[np.float32], threshold: float
-) -> None:
-    """Enlarge the mask of a box, (m, m) probabilities, to its pixels in `target` (H0, W0), which is changed.
+def pasted_mask(
+    probabilities: Array, box: npt.NDArray[np.float32], size: tuple[int, int], threshold: float
+) -> npt.NDArray[np.bool_]:
+    """Enlarge the mask of a box, (m, m) probabilities, to its pixels in an image of `size`, (H0, W0).
 
     Bilinear with half-pixel centres and zeros around, as Mask R-CNN's evaluation does it (MMDetection,
     `_do_paste_mask`): the border of a mask fades over half a cell, so nothing outside of the box is set.
     """
+    target = np.zeros(size, dtype=np.bool_)
     left, top, right, bottom = (float(value) for value in box)
     if right <= left or bottom <= top:
-        return
+        return target
     rows, weights_y = _weights(top, bottom, probabilities.shape[0], target.shape[0])
     columns, weights_x = _weights(left, right, probabilities.shape[1], target.shape[1])
     values = weights_y @ probabilities.astype(np.float32) @ weights_x.T
     target[rows, columns] = values >= threshold
+    return target
 
 
 def _weights(low: float, high: float, cells: int, size: int) -> tuple[slice, npt.NDArray[np.float32]]:

@@ -87,7 +87,8 @@ def save_results(
         write_image(out / names["overlay"], picture)
         if prediction.detections.masks is not None:
             names["instances"] = f"{stem}_instances.png"
-            write_image(out / names["instances"], instance_map(prediction.detections.masks))
+            size = prediction.geometry.original_size
+            write_image(out / names["instances"], instance_map(prediction.detections.masks, size))
         return names
     if prediction.class_map is None:
         name = f"{stem}_features.npz"
@@ -102,9 +103,11 @@ def save_results(
     return names
 
 
-def instance_map(masks: npt.NDArray[np.bool_]) -> npt.NDArray[np.uint16]:
+def instance_map(
+    masks: Sequence[npt.NDArray[np.bool_]] | npt.NDArray[np.bool_], size: tuple[int, int]
+) -> npt.NDArray[np.uint16]:
     """Number the pixels (H, W) by object, from 1 on, the surest on top; 0 is none."""
-    numbers = np.zeros(masks.shape[1:], dtype=np.uint16)
+    numbers = np.zeros(size, dtype=np.uint16)
     for index in reversed(range(len(masks))):
         numbers[masks[index]] = index + 1
     return numbers

@@ -14,3 +14,5 @@ _base_ = [
 ]
 model = dict(backbone=dict(frozen_stages=12, drop_path_rate=0.0))
 default_hooks = dict(logger=dict(interval=13), checkpoint=dict(interval=10))
+# The levels share the convolutions of the head.
+optim_wrapper = dict(paramwise_cfg=dict(bypass_duplicate=True))

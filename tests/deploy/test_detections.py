@@ -1,5 +1,7 @@
 """From a detector's outputs to objects in the image: letterbox, thresholds, masks, matching."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 
@@ -9,7 +11,7 @@ from deploy.detections import (
     box_iou,
     common_counts,
     match,
-    paste_mask,
+    pasted_mask,
     read_detections,
 )
 from deploy.preprocess import Geometry
@@ -82,24 +84,35 @@ def bilinear(probabilities, box, size):
 )
 def test_masks_of_boxes_are_pasted_bilinearly(box):
     probabilities = np.random.default_rng(0).random((7, 7))
-    target = np.zeros((36, 40), dtype=bool)
-    paste_mask(target, probabilities, np.array(box, np.float32), 0.5)
+    target = pasted_mask(probabilities, np.array(box, np.float32), (36, 40), 0.5)
     expected = bilinear(probabilities, box, target.shape)
     sure = np.abs(expected - 0.5) > 1e-4
     assert (target == (expected >= 0.5))[sure].all() and sure.mean() > 0.99
-    paste_mask(target, probabilities, np.array([5, 5, 5, 9], np.float32), 0.5)  # without area: nothing happens
+    assert not pasted_mask(probabilities, np.array([5, 5, 5, 9], np.float32), (36, 40), 0.5).any(), "without area"
 
 
 def test_masks_come_in_the_size_of_the_image():
     masks = np.zeros((2, 4, 4), np.float32)
     masks[0] = 0.9
     found = read(outputs([[3.2, 6.4, 32, 16]] * 2, [0.9, 0.8], [0, 1], box_masks=masks))
-    assert found.masks.shape == (2, 100, 200)
-    assert found.masks[0, 22:48, 14:96].all() and not found.masks[0, :19].any() and not found.masks[1].any()
+    assert len(found.masks) == 2 and found.masks[0].shape == (100, 200)
+    assert found.masks[0][22:48, 14:96].all() and not found.masks[0][:19].any() and not found.masks[1].any()
+    assert (found.masks[-2] == found.masks[0]).all() and len(found.masks[:5]) == 2
+    with pytest.raises(IndexError):
+        found.masks[2]
     logits = np.full((1, 8, 8), -4.0, np.float32)
     logits[0, :4, 4:] = 4.0  # the right half of the image's part of the input
     found = read(outputs([[32, 0, 64, 32]], [0.9], [0], mask_logits=logits))
-    assert found.masks[0, :, 120:].all() and not found.masks[0, :, :80].any()
+    assert found.masks[0][:, 120:].all() and not found.masks[0][:, :80].any()
+
+
+def test_a_hundred_masks_of_a_large_photo_are_not_in_memory_at_once():
+    many = outputs([[0, 0, 64, 32]] * 100, [0.9] * 100, [0] * 100, box_masks=np.ones((100, 4, 4), np.float32))
+    tracemalloc.start()
+    found = read_detections(*many, Geometry((3000, 4000), (32, 64)), 0.5)
+    assert sum(int(mask[1500, 2000]) for mask in found.masks) == 100
+    assert tracemalloc.get_traced_memory()[1] < 0.3e9, "one is 12 MB, and its floats 48"
+    tracemalloc.stop()
 
 
 def detections(boxes, scores, labels):

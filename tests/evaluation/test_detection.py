@@ -59,7 +59,7 @@ def by_mmdetection(data, detector, kinds, ann_file=None):
             "labels": torch.from_numpy(objects.labels),
         }
         if objects.masks is not None:
-            found["masks"] = torch.from_numpy(objects.masks)
+            found["masks"] = torch.from_numpy(np.stack(list(objects.masks)))
         sample = {"img_id": info["img_id"], "ori_shape": (info["height"], info["width"]), "pred_instances": found}
         metric.process({}, [{**sample, "instances": info["instances"]}])
     return metric.evaluate(len(data.paths()))

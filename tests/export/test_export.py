@@ -20,7 +20,7 @@ from vitdense.engine.build import build_model
 from vitdense.errors import ParityError
 from vitdense.export import lower
 from vitdense.export.onnx_export import check_graph
-from vitdense.export.parity import check_parity
+from vitdense.export.parity import check_parity, run_each
 from vitdense.models import ViT
 
 
@@ -172,10 +172,22 @@ def test_backbone_with_pyramid_alone(run_tool, small_segmenter, tmp_path):
 
 
 def test_batch(run_tool, small_segmenter, tmp_path):
-    arguments = ["--out", tmp_path / "b", "--shape", "96", "96", "--batch", "2", "--num-images", "1"]
+    arguments = ["--out", tmp_path / "b", "--shape", "96", "96", "--batch", "2", "--num-images", "3"]
     result = run_tool("tools/export.py", small_segmenter.config, small_segmenter.checkpoint, *arguments)
     assert result.returncode == 0, result.stderr
     assert load_manifest(tmp_path / "b").outputs[0].shape == (2, 4, 12, 12)
+    first, second = load_reference(tmp_path / "b").inputs[0]
+    assert (first != second).any(), "a batch of one image repeated would hide that images meet"
+
+
+def test_every_place_of_a_batch_is_compared_with_its_own_image():
+    def runtime(tensor):
+        return {"mean": tensor.mean(axis=(1, 2, 3)) + np.arange(len(tensor)) * 100}
+
+    tensors = [np.full((1, 3, 2, 2), value, np.float32) for value in range(5)]
+    found = [result["mean"].tolist() for result in run_each(runtime, tensors, 2)]
+    assert found == [[0], [101], [2], [103], [4]]
+    assert [result["mean"].tolist() for result in run_each(runtime, tensors[:1], 3)] == [[0]]
 
 
 class TestRefusals:

@@ -14,6 +14,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from mmengine.config import Config
 from torch import nn
 
@@ -102,10 +103,10 @@ def export_bundle(model: nn.Module, cfg: Config, request: ExportRequest) -> tupl
         spec = input_spec(cfg, request.shape, request.batch)
         preprocess = Preprocessor(spec)
         tensors, geometries = zip(*(preprocess(read_image(path)) for path in request.images), strict=True)
-        tensors = tuple(tensor.repeat(request.batch, axis=0) for tensor in tensors)
         detector = isinstance(graph, DetectorGraph)
         expected = eager_outputs(graph, tensors[:1] if detector else tensors)
-        outputs = output_specs(graph.outputs(len(expected[0])), expected[0], request.shape, patch_size)
+        batch_of_first = [output.repeat(request.batch, axis=0) for output in expected[0]]
+        outputs = output_specs(graph.outputs(len(batch_of_first)), batch_of_first, request.shape, patch_size)
         thresholds = detector_thresholds(model) if detector else {}
         number = outputs[0].shape[1] if graph.task == "segmentation" else 0
         if isinstance(graph, DetectorGraph):
@@ -134,7 +135,7 @@ def export_bundle(model: nn.Module, cfg: Config, request: ExportRequest) -> tupl
             tools=tool_versions(),
         )
         runtime = create_runtime("onnxruntime", work / MODEL_FILE, spec, outputs, threads=request.threads)
-        save_reference(work, _reference(tensors[:_REFERENCE_IMAGES], runtime))
+        save_reference(work, _reference(_batches(tensors, request.batch), runtime))
         write_json(work / RECEIPT_FILE, _receipt(manifest, parities, request))
         save_manifest(work, manifest)
         _swap_in(work, request.out)
@@ -181,6 +182,12 @@ def tool_versions() -> dict[str, str]:
 def now() -> str:
     """Date and time in UTC, ISO 8601."""
     return datetime.now(timezone.utc).isoformat(timespec="seconds")
+
+
+def _batches(tensors: Sequence[Array], batch: int) -> list[Array]:
+    """The inputs of the reference: a few batches of different images."""
+    starts = range(0, min(_REFERENCE_IMAGES, len(tensors)) * batch, batch)
+    return [np.concatenate([tensors[(start + place) % len(tensors)] for place in range(batch)]) for start in starts]
 
 
 def _reference(tensors: Sequence[Array], runtime: Any) -> Reference:

@@ -18,6 +18,7 @@ from deploy.postprocess import segmentation_map
 from deploy.preprocess import Geometry
 from deploy.reference import relative_error
 from deploy.runtimes import create_runtime
+from deploy.runtimes.base import Runtime
 from deploy.specs import InputSpec, OutputSpec
 
 from ..errors import ParityError
@@ -71,6 +72,18 @@ def eager_outputs(model: nn.Module, tensors: Sequence[Array]) -> list[list[Array
     return results
 
 
+def run_each(runtime: Runtime, tensors: Sequence[Array], batch: int) -> list[dict[str, Array]]:
+    """Runs a model on images, ``batch`` of them at once: per image its outputs, (1, ...) each.
+
+    The last run is filled up with the first images, and each place of a batch gets different ones.
+    """
+    results: list[dict[str, Array]] = []
+    for start in range(0, len(tensors), batch):
+        outputs = runtime(np.concatenate([tensors[place % len(tensors)] for place in range(start, start + batch)]))
+        results += [{name: array[place : place + 1] for name, array in outputs.items()} for place in range(batch)]
+    return results[: len(tensors)]
+
+
 def check_parity(
     path: Path,
     runtime_name: str,
@@ -85,7 +98,7 @@ def check_parity(
     Args:
         path: The file.
         runtime_name: 'onnxruntime' or 'openvino', at float32.
-        tensors: Preprocessed real images, (N, 3, H, W) each.
+        tensors: Preprocessed real images, (1, 3, H, W) each.
         expected: Per image, torch's outputs in the order of ``outputs``.
         spec: The input, as the manifest will say it.
         outputs: The outputs, likewise.
@@ -97,8 +110,7 @@ def check_parity(
     runtime = create_runtime(runtime_name, path, input_spec=spec, output_specs=outputs, threads=threads)
     errors = {output.name: 0.0 for output in outputs}
     agreement: float | None = None
-    for tensor, references in zip(tensors, expected, strict=True):
-        found = runtime(tensor)
+    for found, references in zip(run_each(runtime, tensors, spec.shape[0]), expected, strict=True):
         for output, reference in zip(outputs, references, strict=True):
             errors[output.name] = _worse(errors[output.name], relative_error(found[output.name], reference))
             # Classes are compared only where the numbers hold; NaN has none.
@@ -135,7 +147,7 @@ def check_detections(
     Args:
         path: The file.
         runtime_name: 'onnxruntime' or 'openvino', at float32.
-        tensors: Preprocessed real images, (N, 3, H, W) each.
+        tensors: Preprocessed real images, (1, 3, H, W) each.
         expected: Per image MMDetection's objects.
         geometries: Per image where it lies in its tensor.
         mask: Probability from which a pixel belongs to an object.
@@ -147,7 +159,7 @@ def check_detections(
         ParityError: A limit is missed.
     """
     runtime = create_runtime(runtime_name, path, input_spec=spec, output_specs=outputs, threads=threads)
-    found = [runtime(tensor) for tensor in tensors]
+    found = run_each(runtime, tensors, spec.shape[0])
     where = f"{path.name} on {runtime_name}"
     parity = compare_detections(found, expected, geometries, outputs, mask, where)
     return Parity(runtime_name, len(tensors), {}, None, parity)

@@ -53,7 +53,7 @@ def eager_detections(model: Any, tensors: Sequence[Array], geometries: Sequence[
         size = geometry.resized_size
         meta = dict(img_shape=size, ori_shape=size, scale_factor=(1.0, 1.0), batch_input_shape=tensor.shape[2:])
         with torch.no_grad():
-            (sample,) = model.predict(torch.from_numpy(tensor[:1]), [DetDataSample(metainfo=meta)], rescale=False)
+            (sample,) = model.predict(torch.from_numpy(tensor), [DetDataSample(metainfo=meta)], rescale=False)
         found = sample.pred_instances
         masks = None
         if "masks" in found:
