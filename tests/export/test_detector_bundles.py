@@ -17,7 +17,10 @@ from vitdense.quant.scope import (
     transposed_convolutions,
 )
 
-PREDICTORS = {"vit48_gfl_bccd": {"gfl_cls", "gfl_reg"}}
+PREDICTORS = {
+    "vit48_gfl_bccd": {"gfl_cls", "gfl_reg"},
+    "vit48_faster-rcnn_bccd": {"rpn_cls", "rpn_reg"},
+}  # convolutions
 MODELS = list(PREDICTORS)
 FILE = "model.openvino-int8.onnx"
 
