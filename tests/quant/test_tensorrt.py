@@ -120,6 +120,8 @@ def test_what_tensorrt_lacks_is_named(tmp_path):
     onnx.save(model, tmp_path / "odd.onnx")
     with pytest.raises(ValueError, match=r"cannot read odd.onnx: node 'odd_one' \(Unique\)"):
         check_engine(tmp_path / "odd.onnx", "")
+    with pytest.raises(ValueError, match="cannot build for 'sm999'; it knows sm80, sm86"):
+        check_engine(tmp_path / "odd.onnx", "", "sm999")
 
 
 def test_nothing_to_check_is_said(small_bundle, refused):

@@ -58,6 +58,10 @@ def check_engine(path: Path, sha256: str, capability: str = "sm86") -> EngineChe
             f"checking engines needs TensorRT for RTX ({error}): pip install 'vitdense[tensorrt-check]'"
         ) from None
 
+    if not hasattr(trt.ComputeCapability, capability.upper()):
+        known = ", ".join(name.lower() for name in CAPABILITIES if hasattr(trt.ComputeCapability, name.upper()))
+        raise ValueError(f"TensorRT for RTX {trt.__version__} cannot build for '{capability}'; it knows {known}")
+
     class Log(trt.ILogger):  # type: ignore[misc]
         """Keeps what goes wrong."""
 
