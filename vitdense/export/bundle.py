@@ -43,6 +43,7 @@ FIGURE_PREFIX = "sensitivity-"
 # What a device may differ by, as max|a - b| / max|b|: float32 on another CPU sums in another order.
 FP32_TOLERANCE = 1e-3
 _REFERENCE_IMAGES = 2
+_COARSEST_STRIDE = 32  # of a convolutional or hierarchical backbone
 _LARGEST_SIDE = 4096
 _RECORDED_PACKAGES = ("torch", "onnx", "onnxscript", "onnxruntime", "openvino", "nncf", "numpy", "opencv-python")
 
@@ -92,10 +93,12 @@ def export_bundle(model: nn.Module, cfg: Config, request: ExportRequest) -> tupl
     check_destination(request.out, request.overwrite)
     model = model.eval().cpu()
     patch_size = next((module.patch_size for module in model.modules() if isinstance(module, ViT)), None)
-    if patch_size is None:
-        raise ValueError(f"this {type(model).__name__} has no vitdense.ViT; only models on one can be exported yet")
-    if min(request.shape) < patch_size or max(request.shape) > _LARGEST_SIDE:
-        raise ValueError(f"the shape {request.shape} must lie in {patch_size} (one patch) to {_LARGEST_SIDE} pixels")
+    smallest = patch_size or _COARSEST_STRIDE
+    if min(request.shape) < smallest or max(request.shape) > _LARGEST_SIDE:
+        raise ValueError(
+            f"the shape {request.shape} must lie in {smallest} ({'one patch' if patch_size else 'one cell'}) to "
+            f"{_LARGEST_SIDE} pixels"
+        )
     graph = wrap(model, request.task, request.shape, **request.nms).eval()
     request.out.parent.mkdir(parents=True, exist_ok=True)
     work = Path(tempfile.mkdtemp(prefix=f".{request.out.name}.", dir=request.out.parent))
@@ -106,7 +109,7 @@ def export_bundle(model: nn.Module, cfg: Config, request: ExportRequest) -> tupl
         detector = isinstance(graph, DetectorGraph)
         expected = eager_outputs(graph, tensors[:1] if detector else tensors)
         batch_of_first = [output.repeat(request.batch, axis=0) for output in expected[0]]
-        outputs = output_specs(graph.outputs(len(batch_of_first)), batch_of_first, request.shape, patch_size)
+        outputs = output_specs(graph.outputs(len(batch_of_first)), batch_of_first, request.shape, patch_size or 1)
         thresholds = detector_thresholds(model) if detector else {}
         number = outputs[0].shape[1] if graph.task == "segmentation" else 0
         if isinstance(graph, DetectorGraph):

@@ -75,7 +75,8 @@ def output_specs(
         outputs: Their names and meanings.
         arrays: What the graph gave for an image, in their order.
         input_shape: (H, W) of the input in pixels.
-        patch_size: Of the backbone; the stride of a map is it times a power of two, also where sizes were rounded.
+        patch_size: Of the backbone, 1 if it has no patches; the stride of a map is it times a power of two, also where
+            sizes were rounded.
     """
     return tuple(
         OutputSpec(
