@@ -101,6 +101,16 @@ def test_a_matrix_that_changed_is_kept_in_8_bits(trained):
     assert all(tensors[name].abs().amax(dim=1).eq(127).all() for name in small), "all of the range is used"
 
 
+def test_a_delta_of_a_delta_is_the_delta(trained, tmp_path):
+    _, delta, base, _ = trained
+    model = Segmenter()
+    load_trained(model, delta)
+    save_delta(model, tmp_path / "again.safetensors", str(base), ("a", "b", "c"))
+    before, after = read_checkpoint(delta), read_checkpoint(tmp_path / "again.safetensors")
+    assert before.keys() == after.keys()
+    assert all(torch.equal(value, after[name]) for name, value in before.items())
+
+
 @pytest.mark.parametrize("damage", ["no step", "no matrix", "too few steps", "a head in 8 bits"])
 def test_changes_that_lost_their_steps(trained, damage):
     _, delta, _, _ = trained

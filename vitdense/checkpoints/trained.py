@@ -146,7 +146,9 @@ def save_whole(model: nn.Module, path: str | Path, classes: Sequence[str]) -> in
 def _in_steps(name: str, change: Tensor) -> dict[str, Tensor]:
     """A change as 8-bit numbers and the size of their step, by row."""
     rows = change.flatten(1)
-    step = rows.abs().amax(dim=1) / 127
+    mantissa, exponent = torch.frexp(rows.abs().amax(dim=1) / 127)
+    # To 12 bits: a model that was read from a delta is written as the same delta again, whatever float32 rounded.
+    step = torch.ldexp((mantissa * 4096).round() / 4096, exponent)
     levels = (rows / step.clamp(min=1e-30)[:, None]).round().to(torch.int8)
     return {name: levels.view_as(change), name + _STEP: step}
 
