@@ -13,6 +13,12 @@ _base_ = [
     "../_base_/schedules/frozen_40e.py",
 ]
 model = dict(backbone=dict(frozen_stages=12, drop_path_rate=0.0))
-default_hooks = dict(logger=dict(interval=13), checkpoint=dict(interval=10))
+max_epochs = 60
+train_cfg = dict(max_epochs=max_epochs, val_interval=max_epochs)
+param_scheduler = [
+    dict(type="LinearLR", start_factor=0.01, by_epoch=False, begin=0, end=50),
+    dict(type="CosineAnnealingLR", eta_min=1e-5, by_epoch=True, begin=0, end=max_epochs, convert_to_iter_based=True),
+]
+default_hooks = dict(logger=dict(interval=13), checkpoint=dict(interval=5))
 # The levels share the convolutions of the head.
 optim_wrapper = dict(paramwise_cfg=dict(bypass_duplicate=True))
