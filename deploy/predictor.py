@@ -51,8 +51,9 @@ class Predictor:
 
     Args:
         bundle_dir: The bundle's folder.
-        runtime: 'openvino' or 'onnxruntime'.
-        precision: 'fp32', 'fp16' or 'int8'. Defaults to the runtime's preference; see `Manifest.select`.
+        runtime: 'openvino', 'onnxruntime' or 'tensorrt'.
+        precision: 'fp32', 'fp16' or 'int8'. Defaults to the runtime's preference; see `Manifest.select` and
+            `deploy.engines.record.find_engine`.
         target: What the model file was made for. Defaults to the runtime's preference.
         threads: CPU threads. Defaults to the CPUs this process may use.
         score: Objects of a detector with a lower score are left out. Defaults to the manifest's threshold 'score'.
@@ -86,17 +87,32 @@ class Predictor:
                 f"the bundle takes {self.manifest.input.shape[0]} images at once, the predictor feeds one; "
                 "export it with a batch of 1"
             )
-        self.filename = self.manifest.select(runtime, precision, target)
-        self.manifest.verify(bundle_dir, self.filename)
+        self.filename, path = self._choose(Path(bundle_dir), runtime, precision, target)
         self.runtime = create_runtime(
             runtime,
-            Path(bundle_dir) / self.filename,
+            path,
             self.manifest.input,
             self.manifest.outputs,
             threads=default_threads() if threads is None else threads,
         )
         self.preprocess = Preprocessor(self.manifest.input)
         self.score_threshold = self.manifest.thresholds.get("score", 0.0) if score is None else score
+
+    def _choose(self, bundle: Path, runtime: str, precision: str | None, target: str | None) -> tuple[str, Path]:
+        """The model file, and what the runtime loads: it, or the engine that was built from it here."""
+        if runtime != "tensorrt":
+            filename = self.manifest.select(runtime, precision, target)
+            self.manifest.verify(bundle, filename)
+            return filename, bundle / filename
+        if target is not None:
+            raise ValueError(f"target {target!r}: TensorRT loads the engines of the bundle; choose by precision")
+        from deploy.engines.device import read_device
+        from deploy.engines.record import find_engine, verify_engine
+        from deploy.engines.releases import import_tensorrt
+
+        version = str(import_tensorrt().__version__)
+        record = find_engine(bundle, self.manifest, read_device(), version, precision)
+        return record.model, verify_engine(bundle, record)
 
     def predict(self, image: str | os.PathLike[str] | npt.NDArray[np.uint8]) -> Prediction:
         """Predict one image.

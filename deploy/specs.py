@@ -6,8 +6,8 @@ wrong prediction on a device. Sequences may be given as lists; they are stored a
 
 import math
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 INPUT_DTYPES = ("float32", "uint8")
@@ -187,6 +187,8 @@ class FileSpec:
         precision: 'fp32', 'fp16' or 'int8'.
         target: The runtime it was made for, or 'any'.
         external_data: Names of the weight files that belong to it. Each is listed in the manifest's `files` too.
+        layers: Precision that the file asks for to the nodes that multiply in it, each with its multiplications for
+            one image; empty where that was not recorded.
 
     Raises:
         ValueError: A value is out of its range.
@@ -197,6 +199,7 @@ class FileSpec:
     precision: str
     target: str
     external_data: tuple[str, ...] = ()
+    layers: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not isinstance(self.sha256, str) or not re.fullmatch(r"[0-9a-f]{64}", self.sha256):
@@ -210,3 +213,15 @@ class FileSpec:
         for name in self.external_data:
             check_file_name("file external_data", name)
         object.__setattr__(self, "external_data", tuple(self.external_data))
+        self._check_layers()
+
+    def _check_layers(self) -> None:
+        if not isinstance(self.layers, dict):
+            raise ValueError(f"file layers is {self.layers!r}; expected an object")
+        for precision, nodes in self.layers.items():
+            check_choice("precision in file layers", precision, PRECISIONS)
+            whole = isinstance(nodes, dict) and all(
+                isinstance(count, int) and not isinstance(count, bool) and count >= 0 for count in nodes.values()
+            )
+            if not whole:
+                raise ValueError(f"file layers of {precision} is {nodes!r}; expected counts by name of the node")

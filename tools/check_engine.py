@@ -40,7 +40,7 @@ def main() -> None:
     for name, spec in files.items():
         manifest.verify(args.bundle, name)
         with console.status(f"Building {name}"):
-            check = check_engine(args.bundle / name, spec.sha256, args.capability)
+            check = check_engine(args.bundle / name, spec.sha256, spec.precision, args.capability)
         checks.append(check.to_dict())
         table.add_row(name, f"{check.engine_bytes / 1e6:.1f}", f"{check.seconds:.1f}")
     receipt["targets"].setdefault("tensorrt", {})["engine_checks"] = checks

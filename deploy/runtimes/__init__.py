@@ -7,9 +7,10 @@ from pathlib import Path
 from deploy.runtimes.base import Runtime
 from deploy.specs import InputSpec, OutputSpec, check_choice
 
-__all__ = ["RUNTIMES", "Runtime", "create_runtime"]
+__all__ = ["FILE_RUNTIMES", "RUNTIMES", "Runtime", "create_runtime"]
 
-RUNTIMES = ("openvino", "onnxruntime")
+FILE_RUNTIMES = ("openvino", "onnxruntime")  # which load the bundle's ONNX files
+RUNTIMES = (*FILE_RUNTIMES, "tensorrt")  # which loads engines that were built from them on the device
 
 
 def create_runtime(
@@ -23,11 +24,12 @@ def create_runtime(
     """Load a model file into a runtime.
 
     Args:
-        name: 'openvino' or 'onnxruntime'.
-        model_path: The ONNX file. Its hash is not checked here; see `Manifest.verify`.
+        name: 'openvino', 'onnxruntime' or 'tensorrt'.
+        model_path: The ONNX file, or the engine of TensorRT. Its hash is not checked here; see `Manifest.verify` and
+            `deploy.engines.record.verify_engine`.
         input_spec: The manifest's input; the file must agree with it.
         output_specs: The manifest's outputs; the file must have them, and a call returns exactly these.
-        threads: CPU threads, 1 or more.
+        threads: CPU threads, 1 or more; of no meaning to TensorRT.
 
     Raises:
         ValueError: An unknown name, a file the runtime cannot load, or one that differs from the manifest.
@@ -42,6 +44,10 @@ def create_runtime(
         from deploy.runtimes.openvino import OpenVINORuntime
 
         return OpenVINORuntime(path, input_spec, output_specs, threads=threads)
+    if name == "tensorrt":
+        from deploy.runtimes.tensorrt import TensorRTRuntime
+
+        return TensorRTRuntime(path, input_spec, output_specs)
     from deploy.runtimes.onnxruntime import ONNXRuntime
 
     return ONNXRuntime(path, input_spec, output_specs, threads=threads)

@@ -13,7 +13,7 @@ from deploy.manifest import (
     load_manifest,
     save_manifest,
 )
-from deploy.runtimes import RUNTIMES
+from deploy.runtimes import FILE_RUNTIMES
 
 FP32, INT8 = "model.onnx", "model.openvino-int8.onnx"
 
@@ -40,7 +40,7 @@ def test_round_trip_of_features_and_uint8(tmp_path, new_manifest, new_input, new
 
 
 def test_the_runtimes_are_the_same_everywhere():
-    assert set(RUNTIMES) == set(RUNTIME_TARGETS) == set(DEFAULT_PRECISIONS)
+    assert set(FILE_RUNTIMES) == set(RUNTIME_TARGETS) == set(DEFAULT_PRECISIONS)
 
 
 def _edit(folder, change):

@@ -29,9 +29,7 @@ def test_layers_are_in_int8_and_nothing_else(quantized):
     source, model = onnx.load(quantized / "model.onnx"), onnx.load(quantized / INT8)
     left_alone = {*scope.last_predictors(source), *scope.patch_embedding(source)}
     layers = [name for name in scope.layers(source) if name not in left_alone]
-    inside = [node for node in source.graph.node if ".blocks." in str(node.metadata_props)]
-    products = {node.name for node in inside if node.op_type in ("MatMul", "Gemm")}
-    assert set(layers) >= products - set(scope.attention_products(source))
+    assert set(layers) >= products_of_blocks(source)
     assert len(left_alone & set(scope.layers(source))) == 2  # the patch embedding and the classifier
     ready = dequantized(model)
     found = [node.name for node in model.graph.node if ready & set(node.input)]
@@ -70,6 +68,27 @@ def test_weak_file_is_for_the_oldest_parser(quantized):
     model = onnx.load(quantized / WEAK)
     assert model.opset_import[0].version == 17
     assert "LayerNormalization" in {node.op_type for node in model.graph.node}
+
+
+def test_the_manifest_says_what_each_file_asks_for(quantized):
+    files = load_manifest(quantized).files
+    source = onnx.load(quantized / "model.onnx")
+    left_alone = {*scope.last_predictors(source), *scope.patch_embedding(source)}
+    rounded = set(scope.layers(source)) - left_alone
+    others = {*scope.attention_products(source), *(left_alone & set(scope.layers(source)))}
+    for name in (INT8, WEAK):
+        assert set(files[name].layers) == {"int8", "fp16"}
+        assert set(files[name].layers["int8"]) == rounded and set(files[name].layers["fp16"]) == others
+    assert set(files[FP16].layers) == {"fp16"} and set(files[FP16].layers["fp16"]) == rounded | others
+    # Two blocks of width 32: 144 tokens and the cls token, which the attention of the first has in each of 9 windows.
+    counts = files[INT8].layers["int8"]
+    expected = 32 * 32 * (2 * 145 * (4 + 4 + 4) + (9 - 1) * 4)
+    assert sum(count for node, count in counts.items() if node in products_of_blocks(source)) == expected
+
+
+def products_of_blocks(source):
+    inside = [node for node in source.graph.node if ".blocks." in str(node.metadata_props)]
+    return {node.name for node in inside if node.op_type in ("MatMul", "Gemm")} - set(scope.attention_products(source))
 
 
 def test_receipt_manifest_and_runs(quantized, small_segmenter):
@@ -119,9 +138,9 @@ def test_what_tensorrt_lacks_is_named(tmp_path):
     )
     onnx.save(model, tmp_path / "odd.onnx")
     with pytest.raises(ValueError, match=r"cannot read odd.onnx: node 'odd_one' \(Unique\)"):
-        check_engine(tmp_path / "odd.onnx", "")
-    with pytest.raises(ValueError, match="cannot build for 'sm999'; it knows sm80, sm86"):
-        check_engine(tmp_path / "odd.onnx", "", "sm999")
+        check_engine(tmp_path / "odd.onnx", "", "fp32")
+    with pytest.raises(ValueError, match="cannot build for 'sm999'; it knows sm.*sm86"):
+        check_engine(tmp_path / "odd.onnx", "", "fp32", "sm999")
 
 
 def test_nothing_to_check_is_said(small_bundle, refused):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+
+from deploy.engines.build import BuildRequest, build
 
 CAPABILITIES = ("sm80", "sm86", "sm89", "sm120")
 
@@ -35,8 +36,10 @@ class EngineCheck:
         return asdict(self)
 
 
-def check_engine(path: Path, sha256: str, capability: str = "sm86") -> EngineCheck:
+def check_engine(path: Path, sha256: str, precision: str, capability: str = "sm86") -> EngineCheck:
     """Builds a strongly typed engine ahead of time with TensorRT for RTX, which shares TensorRT's parser.
+
+    The code is that of the device, :mod:`deploy.engines.build`.
 
     It proves that the file parses and that every layer has an implementation of its stated precision on the GPU asked
     for. It proves neither speed nor accuracy there, nor anything about weakly typed engines, and the engine is not one
@@ -45,6 +48,7 @@ def check_engine(path: Path, sha256: str, capability: str = "sm86") -> EngineChe
     Args:
         path: An ONNX file with its precisions written out.
         sha256: Its hash.
+        precision: That it was made for.
         capability: One of :data:`CAPABILITIES`. Defaults to 'sm86'.
 
     Raises:
@@ -57,37 +61,6 @@ def check_engine(path: Path, sha256: str, capability: str = "sm86") -> EngineChe
         raise ImportError(
             f"checking engines needs TensorRT for RTX ({error}): pip install 'vitdense[tensorrt-check]'"
         ) from None
-
-    if not hasattr(trt.ComputeCapability, capability.upper()):
-        known = ", ".join(name.lower() for name in CAPABILITIES if hasattr(trt.ComputeCapability, name.upper()))
-        raise ValueError(f"TensorRT for RTX {trt.__version__} cannot build for '{capability}'; it knows {known}")
-
-    class Log(trt.ILogger):  # type: ignore[misc]
-        """Keeps what goes wrong."""
-
-        def __init__(self) -> None:
-            trt.ILogger.__init__(self)
-            self.errors: list[str] = []
-
-        def log(self, severity: Any, message: str) -> None:
-            if severity <= trt.ILogger.ERROR:
-                self.errors.append(message)
-
-    log = Log()
-    builder = trt.Builder(log)
-    network = builder.create_network(1 << int(trt.NetworkDefinitionCreationFlag.STRONGLY_TYPED))
-    parser = trt.OnnxParser(network, log)
-    if not parser.parse_from_file(str(path)):
-        first = parser.get_error(0)
-        raise ValueError(
-            f"TensorRT cannot read {path.name}: node '{first.node_name()}' ({first.node_operator()}): {first.desc()}"
-        )
-    config = builder.create_builder_config()
-    config.num_compute_capabilities = 1
-    config.set_compute_capability(getattr(trt.ComputeCapability, capability.upper()), 0)
-    start = time.perf_counter()
-    engine = builder.build_serialized_network(network, config)
-    if engine is None:
-        raise ValueError(f"TensorRT cannot build {path.name} for {capability}: " + "; ".join(log.errors[-2:]))
-    seconds = round(time.perf_counter() - start, 1)
-    return EngineCheck(path.name, sha256, f"tensorrt_rtx {trt.__version__}", capability, int(engine.nbytes), seconds)
+    built = build(trt, BuildRequest(path, precision, strongly_typed=True, capability=capability))
+    version = f"tensorrt_rtx {trt.__version__}"
+    return EngineCheck(path.name, sha256, version, capability, len(built.engine), built.seconds)

@@ -140,8 +140,10 @@ def quantize(
                 f"{worst['share']:.2%}. Calibrate on images like those that the model will see"
             )
         share = round(int8_share(quantized, source), 4)
-        target.write(work, source, quantized)
+        asked = target.write(work, source, quantized)
         staged = _with_files(manifest, work, calibration, request, target.files, tuner.record if tuner else None)
+        files = {name: replace(spec, layers=asked.get(name, spec.layers)) for name, spec in staged.files.items()}
+        staged = replace(staged, files=files)
         save_manifest(work, staged)
         loaded = [_load(work, target, file.precision, file.target, request.threads) for file in target.files]
         for file, predictor in zip(target.files, loaded, strict=True):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,15 +10,20 @@ from typing import Any
 import numpy.typing as npt
 import onnx
 
+from deploy.engines.build import FLOAT32_PREFIX
+
 from . import scope
+from .asked import asked_precisions
 from .half import to_half
 from .nncf_onnx import quantize_onnx
 from .recipes import OpenVINORecipe, Recipe, TensorRTRecipe
 from .smooth import fold_into_norms
+from .units import count_products
 
 HALF_SCALES_OPSET = 19  # the first whose Q/DQ nodes take float16
 WEAK_OPSET = 17  # the last that the parser of TensorRT 8.6 reads
 Tensors = Sequence[npt.NDArray[Any]]
+Asked = dict[str, dict[str, int]]
 
 
 @dataclass(frozen=True)
@@ -50,7 +55,8 @@ class Target:
         runtime: Which runs them on the workstation.
         is_device: Whether that is the runtime of the device as well, so that its latency means something.
         quantize: Makes a float32 model with Q/DQ nodes from the float32 file's model, calibrating on tensors.
-        write: Writes the target's files into a folder, from the float32 model and the quantized one.
+        write: Writes the target's files into a folder, from the float32 model and the quantized one. Returns the
+            precisions that each file asks for, as in :func:`.asked.asked_precisions`; of some targets none.
     """
 
     name: str
@@ -59,7 +65,7 @@ class Target:
     runtime: str
     is_device: bool
     quantize: Callable[[onnx.ModelProto, str, Tensors, Any], onnx.ModelProto]
-    write: Callable[[Path, onnx.ModelProto, onnx.ModelProto], None]
+    write: Callable[[Path, onnx.ModelProto, onnx.ModelProto], dict[str, Asked]]
 
 
 def _quantize_openvino(
@@ -75,8 +81,9 @@ def _quantize_openvino(
     )
 
 
-def _write_openvino(folder: Path, model: onnx.ModelProto, quantized: onnx.ModelProto) -> None:
+def _write_openvino(folder: Path, model: onnx.ModelProto, quantized: onnx.ModelProto) -> dict[str, Asked]:
     onnx.save(quantized, folder / OPENVINO.files[0].name)
+    return {}
 
 
 def _quantize_tensorrt(
@@ -92,13 +99,28 @@ def _quantize_tensorrt(
     return quantize_onnx(model, input_name, tensors, recipe, kept)
 
 
-def _write_tensorrt(folder: Path, model: onnx.ModelProto, quantized: onnx.ModelProto) -> None:
+def _write_tensorrt(folder: Path, model: onnx.ModelProto, quantized: onnx.ModelProto) -> dict[str, Asked]:
     post = set(scope.decoding_nodes(model))
     quantized = fold_into_norms(quantized)
-    int8, half, weak = (folder / file.name for file in TENSORRT.files)
-    onnx.save(to_half(onnx.version_converter.convert_version(quantized, HALF_SCALES_OPSET), post), int8)
-    onnx.save(to_half(model, post), half)
-    onnx.save(_older(quantized), weak)
+    made = (
+        to_half(onnx.version_converter.convert_version(quantized, HALF_SCALES_OPSET), post),
+        to_half(model, post),
+        _marked(_older(quantized), post),
+    )
+    products = count_products(model)
+    asked = {}
+    for file, result in zip(TENSORRT.files, made, strict=True):
+        onnx.save(result, folder / file.name)
+        asked[file.name] = asked_precisions(result, products, post, weak=file.target == "tensorrt-weak")
+    return asked
+
+
+def _marked(model: onnx.ModelProto, whole: Collection[str]) -> onnx.ModelProto:
+    """The model with nodes that must stay in float32 named so, for the builder of weakly typed engines to see."""
+    for node in model.graph.node:
+        if node.name in whole:
+            node.name = FLOAT32_PREFIX + node.name
+    return model
 
 
 def _older(model: onnx.ModelProto) -> onnx.ModelProto:

@@ -53,7 +53,7 @@ def quantized_units(quantized: onnx.ModelProto, source: onnx.ModelProto) -> list
     """
     graph = _Graph(quantized)
     originals = {node.name: node for node in source.graph.node}
-    products = _count_products(source)
+    products = count_products(source)
     groups = _Groups()
     for tensor in graph.rounded:
         for node in graph.readers(tensor):
@@ -191,10 +191,10 @@ class _Groups:
 def int8_share(quantized: onnx.ModelProto, source: onnx.ModelProto) -> float:
     """Share of a model's multiplications, those of its post-processing included, that is done in INT8."""
     rounded = sum(unit.products for unit in quantized_units(quantized, source))
-    return rounded / max(sum(_count_products(source).values()), 1)
+    return rounded / max(sum(count_products(source).values()), 1)
 
 
-def _count_products(model: onnx.ModelProto) -> dict[str, int]:
+def count_products(model: onnx.ModelProto) -> dict[str, int]:
     """Multiplications of each layer and of each product of two activations, for one input of the model.
 
     Args:
