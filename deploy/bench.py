@@ -1,123 +1,31 @@
 """Measure a bundle on this device, or check it: ``python -m deploy.bench BUNDLE [--check]``."""
 
 import argparse
-import datetime
-import platform
+import json
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import cv2
 import numpy as np
 import numpy.typing as npt
 
 from deploy.cli import run_cli
 from deploy.files import write_json
 from deploy.io import read_image
-from deploy.manifest import PRECISIONS, InputSpec
+from deploy.latency import measure, measure_calls, paired_ratio
+from deploy.machine import PowerMonitor, environment, peak_memory_mb
+from deploy.manifest import PRECISIONS, InputSpec, load_manifest
 from deploy.predictor import Predictor
 from deploy.reference import REFERENCE_NAME, check_reference, load_reference
-from deploy.runtimes import RUNTIMES, Runtime
+from deploy.runtimes import RUNTIMES
+from deploy.specs import TARGETS
 from deploy.table import format_table
 
+RECEIPT_NAME = "receipt.json"
 CHECK_FAILED = 1
-
-
-@dataclass(frozen=True)
-class Latency:
-    """Times of one thing measured repeatedly.
-
-    Attributes:
-        samples_ms: In the order taken; samples of equal index in one `measure` were taken next to each other.
-    """
-
-    samples_ms: tuple[float, ...]
-
-    @property
-    def p50_ms(self) -> float:
-        """The median."""
-        return float(np.percentile(self.samples_ms, 50))
-
-    @property
-    def p95_ms(self) -> float:
-        """The time that 95 % of the calls stay below."""
-        return float(np.percentile(self.samples_ms, 95))
-
-    @property
-    def mean_ms(self) -> float:
-        """The mean."""
-        return float(np.mean(self.samples_ms))
-
-    @property
-    def images_per_s(self) -> float:
-        """Images per second of one call after another, at a batch of 1."""
-        return 1e3 / self.mean_ms
-
-    def to_dict(self) -> dict[str, float]:
-        """Return the summary, rounded to microseconds."""
-        names = ("p50_ms", "p95_ms", "mean_ms", "images_per_s")
-        return {name: round(getattr(self, name), 3) for name in names}
-
-
-def measure_calls(calls: Sequence[Callable[[], object]], warmup: int, iterations: int) -> list[Latency]:
-    """Time several calls interleaved: one of each per iteration, so that a drifting clock or load meets them all alike.
-
-    Args:
-        calls: What to time.
-        warmup: Untimed iterations before.
-        iterations: Timed iterations, 1 or more. Each starts with another call, so that none always follows the same.
-
-    Returns:
-        A latency for each call.
-
-    Raises:
-        ValueError: A count is out of range.
-    """
-    if warmup < 0 or iterations < 1:
-        raise ValueError(f"warmup is {warmup}, iterations {iterations}; expected at least 0 and 1")
-    samples: list[list[float]] = [[] for _ in calls]
-    for iteration in range(-warmup, iterations):
-        for offset in range(len(calls)):
-            index = (iteration + offset) % len(calls)
-            start = time.perf_counter()
-            calls[index]()
-            elapsed = (time.perf_counter() - start) * 1e3
-            if iteration >= 0:
-                samples[index].append(elapsed)
-    return [Latency(tuple(values)) for values in samples]
-
-
-def measure(runtimes: Sequence[Runtime], tensor: npt.NDArray[Any], warmup: int, iterations: int) -> list[Latency]:
-    """Time the models alone, interleaved, on one input tensor; see `measure_calls`."""
-    return measure_calls([partial(runtime, tensor) for runtime in runtimes], warmup, iterations)
-
-
-def paired_ratio(first: Latency, second: Latency) -> float:
-    """Return the median over iterations of first / second: above 1, the second is faster."""
-    return float(np.median(np.divide(first.samples_ms, second.samples_ms)))
-
-
-def cpu_model() -> str:
-    """Return the CPU's name as the system gives it."""
-    cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.is_file():
-        for line in cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
-
-
-def _environment() -> dict[str, Any]:
-    """What every record states about when and where it was made."""
-    return {
-        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-        "cpu": cpu_model(),
-        "system": platform.platform(),
-        "versions": {"python": platform.python_version(), "numpy": np.__version__, "opencv": cv2.__version__},
-    }
 
 
 def image_of_tensor(tensor: npt.NDArray[Any], spec: InputSpec) -> npt.NDArray[np.uint8]:
@@ -159,7 +67,7 @@ def run_check(bundle: str, predictors: Sequence[Predictor]) -> Any:
     reference = load_reference(bundle)
     checks = [check_reference(item.runtime, reference, item.filename, item.manifest.outputs) for item in predictors]
     return {
-        **_environment(),
+        **environment(),
         "results": [
             {**item.describe(), "check": {**asdict(check), "passed": check.passed}}
             for item, check in zip(predictors, checks, strict=True)
@@ -186,8 +94,10 @@ def check_text(report: Any) -> str:
 def run_bench(predictors: Sequence[Predictor], image: npt.NDArray[np.uint8], warmup: int, iterations: int) -> Any:
     """Measure every predictor, interleaved: the model alone, then preprocess, model and postprocess together.
 
+    On a Jetson each then runs alone for a few seconds while its power is sampled.
+
     Returns:
-        A record ready for JSON.
+        A record ready for JSON; 'fastest' is the precision whose model takes the least time, in pairs with each other.
     """
     tensor, _ = predictors[0].preprocess(image)
     model = measure([item.runtime for item in predictors], tensor, warmup, iterations)
@@ -204,14 +114,94 @@ def run_bench(predictors: Sequence[Predictor], image: npt.NDArray[np.uint8], war
         }
         for index in range(1, len(predictors))
     ]
+    for result, predictor in zip(results, predictors, strict=True):
+        result["power"] = power_alone(predictor, tensor) or None
+    best = 0
+    for index in range(1, len(predictors)):
+        if paired_ratio(model[best], model[index]) > 1:
+            best = index
     return {
-        **_environment(),
+        **environment(),
+        "peak_memory_mb": peak_memory_mb(),
+        "fastest": results[best]["precision"] if len(predictors) > 1 else None,
         "image_size": list(image.shape[:2]),
         "warmup": warmup,
         "iterations": iterations,
         "results": results,
         "ratios": ratios,
     }
+
+
+def power_alone(predictor: Predictor, tensor: npt.NDArray[Any], seconds: float = 5.0) -> dict[str, float]:
+    """Run one model alone for a while and sample the board's power; empty where that cannot be read.
+
+    Returns:
+        As of `deploy.machine.read_tegrastats`, with 'joules_per_image'.
+    """
+    with PowerMonitor() as monitor:
+        if not monitor.running:
+            return {}
+        start, images = time.perf_counter(), 0
+        while (elapsed := time.perf_counter() - start) < seconds:
+            predictor.runtime(tensor)
+            images += 1
+    power = monitor.summary
+    if "power_w" in power:
+        power["joules_per_image"] = round(power["power_w"] * elapsed / images, 4)
+    return power
+
+
+def add_to_receipt(bundle: str, report: Any) -> None:
+    """Add a record to the bundle's receipt, under 'devices' and the device's name.
+
+    Raises:
+        FileNotFoundError: The bundle has no receipt.
+        ValueError: It is damaged.
+    """
+    path = Path(bundle) / RECEIPT_NAME
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no {path} to write to; export the bundle again")
+    try:
+        receipt = json.loads(path.read_text(encoding="utf-8"))
+        devices = receipt.setdefault("devices", {})
+        first = report["results"][0]
+        devices[f"{first['device']}, {first['runtime']} {first['version']}"] = report
+    except (ValueError, AttributeError, TypeError) as error:
+        raise ValueError(f"{path} is damaged ({error}); export the bundle again") from error
+    write_json(path, receipt)
+
+
+def markdown_row(report: Any, device: Any) -> str:
+    """Return the record as a row of docs/jetson-results.md.
+
+    Args:
+        report: From `run_bench`.
+        device: From `Device.to_dict`, or None.
+    """
+    by_precision = {result["precision"]: result for result in report["results"]}
+    first = report["results"][0]
+    where = first["device"] if device is None else device["board"] or device["gpu"]
+    software = f"{first['runtime']} {first['version']}"
+    jetpack = "" if device is None else device["jetpack"] or device["l4t"]
+    mode = "" if device is None else device["power_mode"]
+    times = [f"{by_precision[p]['model']['p50_ms']:.2f}" if p in by_precision else "" for p in PRECISIONS]
+    best = by_precision.get(report["fastest"], first)
+    whole = f"{best['end_to_end']['images_per_s']:.1f}"
+    power = f"{best['power']['power_w']:.1f}" if best["power"] and "power_w" in best["power"] else ""
+    size = "x".join(map(str, first["input_shape"][2:]))
+    cells = [
+        where,
+        jetpack,
+        software,
+        mode,
+        Path(report["bundle"]).name,
+        size,
+        *times,
+        whole,
+        power,
+        report["date"][:10],
+    ]
+    return f"| {' | '.join(cells)} |"
 
 
 def report_text(report: Any) -> str:
@@ -226,13 +216,23 @@ def report_text(report: Any) -> str:
         f"{first['runtime']} {first['version']}, {first['threads']} threads, {report['cpu']}",
         f"input {'x'.join(map(str, first['input_shape']))}, image {'x'.join(map(str, report['image_size']))} (HxW), "
         f"{report['iterations']} iterations after {report['warmup']}, interleaved",
-        format_table(["precision", "what", "p50 ms", "p95 ms", "mean ms", "images/s"], rows, right={2, 3, 4, 5}),
+        format_table(
+            ["precision", "what", "p50 ms", "p95 ms", "p99 ms", "mean ms", "images/s"], rows, right={2, 3, 4, 5, 6}
+        ),
     ]
     lines += [
         f"{ratio['of'][0]} / {ratio['of'][1]}, median of pairs: model {ratio['model']:.2f}, "
         f"end to end {ratio['end_to_end']:.2f}"
         for ratio in report["ratios"]
     ]
+    for result in report["results"]:
+        power = result["power"] or {}
+        if "power_w" in power:
+            each = f"{power['power_w']:.1f} W, {power['joules_per_image']:.3f} J an image"
+            heat = f", {power['temperature_c']:.0f} degrees at most" if "temperature_c" in power else ""
+            lines.append(f"{result['precision']} alone: {each}{heat}")
+    if report["fastest"] is not None:
+        lines.append(f"Fastest: {report['fastest']}. Peak memory of this process: {report['peak_memory_mb']:.0f} MB")
     return "\n".join(lines)
 
 
@@ -245,15 +245,40 @@ def parse_args(argv: Sequence[str] | None) -> argparse.Namespace:
         "--precision",
         choices=PRECISIONS,
         nargs="+",
-        help="several are measured interleaved; default: the runtime's own",
+        help="several are measured interleaved; default: the runtime's own, or every engine",
     )
+    parser.add_argument("--target", choices=TARGETS, help="take files made for this target")
     parser.add_argument("--threads", type=int, help="CPU threads; default: all this process may use")
     parser.add_argument("--warmup", type=int, default=5, help="untimed iterations; default: 5")
     parser.add_argument("--iterations", type=int, default=30, help="timed iterations; default: 30")
     parser.add_argument("--image", metavar="PATH", help=f"default: the first input of the bundle's {REFERENCE_NAME}")
     parser.add_argument("--json", metavar="FILE", help="write the full record here")
+    parser.add_argument("--receipt", action="store_true", help="write the record into the bundle's receipt too")
+    parser.add_argument("--markdown", action="store_true", help="print it as a row for docs/jetson-results.md too")
     parser.add_argument("--check", action="store_true", help=f"compare outputs with {REFERENCE_NAME}; no timing")
     return parser.parse_args(argv)
+
+
+def default_precisions(bundle: str, runtime: str) -> list[str | None]:
+    """What is measured unless asked otherwise: of TensorRT every engine that fits this device, else the default."""
+    if runtime != "tensorrt":
+        return [None]
+    from deploy.engines.device import read_device
+    from deploy.engines.record import mismatch, records_of
+    from deploy.engines.releases import import_tensorrt
+
+    version, device, manifest = str(import_tensorrt().__version__), read_device(), load_manifest(bundle)
+    fitting = {item.precision for item in records_of(bundle) if mismatch(item, manifest, device, version) is None}
+    return [precision for precision in PRECISIONS if precision in fitting] or [None]
+
+
+def this_device(runtime: str) -> Any:
+    """Describe the GPU and board that TensorRT ran on; None for a CPU."""
+    if runtime != "tensorrt":
+        return None
+    from deploy.engines.device import read_device
+
+    return read_device().to_dict()
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -267,9 +292,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         raise ValueError(f"--check runs the inputs of {REFERENCE_NAME} and takes no --image; drop one of the two")
     if args.json is not None and not Path(args.json).absolute().parent.is_dir():
         raise ValueError(f"--json {args.json}: there is no folder {Path(args.json).parent}; create it first")
+    if args.check and (args.receipt or args.markdown):
+        raise ValueError("--check measures no time, which --receipt and --markdown write; drop one of them")
     predictors = [
-        Predictor(args.bundle, runtime=args.runtime, precision=precision, threads=args.threads)
-        for precision in dict.fromkeys(args.precision or [None])
+        Predictor(args.bundle, runtime=args.runtime, precision=precision, target=args.target, threads=args.threads)
+        for precision in dict.fromkeys(args.precision or default_precisions(args.bundle, args.runtime))
     ]
     if args.check:
         report = {"bundle": args.bundle, **run_check(args.bundle, predictors)}
@@ -280,6 +307,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         report = {"bundle": args.bundle, "image": origin, **run_bench(predictors, image, args.warmup, args.iterations)}
         text, code = report_text(report), 0
     print(text)
+    if args.receipt:
+        add_to_receipt(args.bundle, report)
+    if args.markdown:
+        print(markdown_row(report, this_device(args.runtime)))
     if args.json is not None:
         write_json(args.json, report)
     return code

@@ -12,11 +12,11 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from deploy.bench import measure, paired_ratio
 from deploy.cli import run_cli
 from deploy.draw import add_legend, overlay, side_by_side
 from deploy.files import refuse_overwriting, write_json
 from deploy.io import list_images, read_image, write_image
+from deploy.latency import measure, paired_ratio
 from deploy.predict import unique_stems
 from deploy.predictor import Predictor, default_threads
 from vitdense.export.bundle import RECEIPT_FILE

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from deploy.bench import cpu_model
 from deploy.cli import run_cli
 from deploy.files import atomic_write, sha256_of, write_json
+from deploy.machine import cpu_model
 from deploy.manifest import MANIFEST_NAME, load_manifest
 from deploy.predictor import default_threads
 from vitdense.evaluation import AGREEMENTS, LABELS, MAIN_MEASURES

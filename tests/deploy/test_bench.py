@@ -5,7 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from deploy.bench import Latency, image_of_tensor, measure, measure_calls, paired_ratio
+from deploy.bench import image_of_tensor
+from deploy.latency import Latency, measure, measure_calls, paired_ratio
 from deploy.predictor import Predictor
 from deploy.preprocess import Preprocessor
 from deploy.reference import load_reference, save_reference
@@ -13,9 +14,9 @@ from deploy.reference import load_reference, save_reference
 
 def test_latency():
     latency = Latency(tuple(float(value) for value in range(1, 102)))
-    assert (latency.p50_ms, latency.p95_ms, latency.mean_ms) == (51, 96, 51)
+    assert (latency.p50_ms, latency.p95_ms, latency.p99_ms, latency.mean_ms) == (51, 96, 100, 51)
     assert latency.images_per_s == pytest.approx(1000 / 51)
-    assert set(latency.to_dict()) == {"p50_ms", "p95_ms", "mean_ms", "images_per_s"}
+    assert set(latency.to_dict()) == {"p50_ms", "p95_ms", "p99_ms", "mean_ms", "images_per_s"}
 
 
 def test_calls_are_interleaved_and_take_turns_at_the_start():
@@ -81,6 +82,27 @@ def test_the_command_compares_precisions(bundle, photos, tmp_path, run_module, r
     assert report["ratios"][0]["model"] > 0
 
 
+def test_the_receipt_says_what_was_fastest_where(bundle, run_module, runtime):
+    (bundle / "receipt.json").write_text('{"parity": {}, "targets": {}}')
+    result = run_module("deploy.bench", bundle, "--precision", "fp32", "int8", "--receipt", "--markdown", *FAST)
+    assert result.returncode == 0, result.stderr
+    receipt = json.loads((bundle / "receipt.json").read_text())
+    ((name, record),) = receipt["devices"].items()
+    assert runtime in name and record["fastest"] in ("fp32", "int8") and record["peak_memory_mb"] > 10
+    faster = 1 if record["ratios"][0]["model"] > 1 else 0
+    assert record["fastest"] == record["results"][faster]["precision"]
+    assert f"Fastest: {record['fastest']}" in result.stdout
+    row = [cell.strip() for cell in result.stdout.splitlines()[-1].strip("|").split("|")]
+    assert row[4:6] == ["bundle", "48x64"] and float(row[6]) > 0 and row[7] == "" and float(row[8]) > 0
+    assert row[10] == "" and row[11] == record["date"][:10]
+    again = run_module("deploy.bench", bundle, "--target", "openvino", *FAST)
+    assert again.returncode == 0 and "int8" in again.stdout and "Fastest" not in again.stdout
+    (bundle / "receipt.json").write_text("[]")
+    result = run_module("deploy.bench", bundle, "--receipt", *FAST)
+    assert result.returncode == 2 and "is damaged" in result.stderr
+    assert (bundle / "receipt.json").read_text() == "[]"
+
+
 def test_without_an_image_the_reference_is_measured(bundle, tmp_path, run_module, runtime):
     result = run_module("deploy.bench", bundle, "--json", tmp_path / "b.json", *FAST)
     assert result.returncode == 0, result.stderr
@@ -117,6 +139,8 @@ def test_check(bundle, tmp_path, run_module, runtime, exact_int8):
     [
         (["--json", "nowhere/b.json"], "create it first"),
         (["--check", "--image", "a.png"], "takes no --image"),
+        (["--check", "--receipt"], "drop one of them"),
+        (["--receipt", "--iterations", "1"], "there is no"),
         (["--image", "nowhere.png"], "no image nowhere.png"),
         (["--iterations", "0"], "iterations 0"),
         (["--precision", "fp16"], "no file with precision 'fp16'"),

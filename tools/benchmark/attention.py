@@ -19,9 +19,9 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from deploy.bench import cpu_model
 from deploy.cli import run_cli
 from deploy.files import write_json
+from deploy.machine import cpu_model
 from deploy.predictor import default_threads
 
 KINDS = ("vitdense", "transformers")

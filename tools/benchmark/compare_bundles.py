@@ -9,9 +9,10 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from deploy.bench import cpu_model, measure_calls, paired_ratio
 from deploy.cli import run_cli
 from deploy.files import write_json
+from deploy.latency import measure_calls, paired_ratio
+from deploy.machine import cpu_model
 from deploy.predictor import Predictor, default_threads
 from deploy.reference import load_reference
 from deploy.runtimes import RUNTIMES

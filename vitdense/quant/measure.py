@@ -8,7 +8,8 @@ from typing import Any
 
 from mmengine.config import Config
 
-from deploy.bench import Latency, cpu_model, measure, paired_ratio
+from deploy.latency import Latency, measure, paired_ratio
+from deploy.machine import cpu_model
 from deploy.predictor import Predictor
 
 from ..errors import ParityError

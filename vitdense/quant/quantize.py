@@ -13,9 +13,9 @@ from typing import Any
 import onnx
 from mmengine.config import Config
 
-from deploy.bench import cpu_model
 from deploy.files import sha256_of
 from deploy.io import read_image
+from deploy.machine import cpu_model
 from deploy.manifest import Manifest, load_manifest, save_manifest
 from deploy.predictor import Predictor
 from deploy.preprocess import Preprocessor

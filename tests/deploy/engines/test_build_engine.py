@@ -82,7 +82,13 @@ def test_memory_is_given_back(built, jetpack6):
 
 
 def test_the_device_commands_run_it(built, photos, tmp_path, capsys):
-    assert bench.main([str(built), "--runtime", "tensorrt", "--iterations", "2", "--warmup", "0"]) == 0
+    build_engine.main([str(built), "--precision", "fp16"])
+    options = ["--runtime", "tensorrt", "--iterations", "2", "--warmup", "0", "--markdown"]
+    assert bench.main([str(built), *options, "--json", str(tmp_path / "bench.json")]) == 0
+    report = json.loads((tmp_path / "bench.json").read_text())
+    assert [result["precision"] for result in report["results"]] == ["fp16", "int8"]
+    row = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("|"))
+    assert row.startswith("| NVIDIA Jetson Orin Nano Developer Kit | 6.2 | tensorrt 10.3.0 | 15W | bundle | 48x64 |  |")
     assert bench.main([str(built), "--runtime", "tensorrt", "--check"]) == 0
     assert predict.main([str(built), str(photos), "--out", str(tmp_path / "out"), "--runtime", "tensorrt"]) == 0
     assert "2 of 2 images done" in capsys.readouterr().out
