@@ -1,0 +1,197 @@
+"""Predict a video or a camera with a bundle: ``python -m deploy.stream BUNDLE SOURCE --out FILE``."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+
+from deploy.cli import EXIT_USAGE, run_cli
+from deploy.draw import draw_detections, overlay
+from deploy.files import write_json
+from deploy.manifest import PRECISIONS
+from deploy.predict import model_line
+from deploy.predictor import Prediction, Predictor
+from deploy.runtimes import RUNTIMES
+from deploy.video import Frames, Image, Rate, Source, VideoFile, open_source
+
+WINDOW = "vitdense (q or Esc to end)"
+
+
+def parse_args(argv: Sequence[str] | None) -> argparse.Namespace:
+    """Parse the command line; a mistake exits with 2."""
+    parser = argparse.ArgumentParser(
+        prog="python -m deploy.stream", description="Predict a video or a camera with a bundle."
+    )
+    parser.add_argument("bundle", metavar="BUNDLE", help="folder with model.json and the model files")
+    parser.add_argument(
+        "source",
+        metavar="SOURCE",
+        help="video file; camera: its number (0), csi:0 or usb:/dev/video0 on a Jetson; or a GStreamer pipeline",
+    )
+    parser.add_argument("--out", metavar="FILE", type=Path, help="write the frames with what was found: .mp4 or .avi")
+    parser.add_argument("--show", action="store_true", help="show them in a window")
+    parser.add_argument("--json", metavar="FILE", type=Path, help="write frames, rates and times here")
+    parser.add_argument("--limit", type=int, metavar="N", help="end after so many frames")
+    parser.add_argument("--runtime", choices=RUNTIMES, default="openvino", help="default: openvino")
+    parser.add_argument("--precision", choices=PRECISIONS, help="default: the runtime's own")
+    parser.add_argument("--threads", type=int, help="CPU threads; default: all this process may use")
+    parser.add_argument("--score", type=float, help="lowest score of a detector's objects; default: the manifest's")
+    parser.add_argument("--size", type=int, nargs=2, metavar=("W", "H"), default=(1280, 720), help="asked of a camera")
+    parser.add_argument("--fps", type=int, default=30, help="asked of a camera; default: 30")
+    return parser.parse_args(argv)
+
+
+def drawn(image: Image, prediction: Prediction, predictor: Predictor) -> Image:
+    """Return the frame with what was found in it."""
+    manifest = predictor.manifest
+    if prediction.detections is not None:
+        return draw_detections(image, prediction.detections, manifest.classes, manifest.palette)
+    if prediction.class_map is not None:
+        return overlay(image, prediction.class_map, manifest.palette)
+    raise ValueError("a bundle of task 'features' finds nothing that could be drawn; take a segmenter or a detector")
+
+
+class Stream:
+    """Takes frames, predicts and hands them on.
+
+    Args:
+        predictor: The model.
+        source: The frames.
+        video: Where to write them; None for nowhere.
+        show: Whether to show them.
+
+    Attributes:
+        frames: Of the source, with how many were read and dropped.
+        times: Seconds of each frame, from the frame to the drawn one.
+    """
+
+    def __init__(self, predictor: Predictor, source: Source, video: VideoFile | None, show: bool) -> None:
+        self.predictor, self.source, self.video, self.show = predictor, source, video, show
+        self.frames = Frames(source)
+        self.times: list[float] = []
+        self.seconds = 0.0
+
+    def run(self, limit: int | None) -> None:
+        """Go on to the end of the source, for `limit` frames, to a key in the window or to Ctrl-C.
+
+        The video file is closed whatever ends it.
+
+        Raises:
+            ValueError: The source broke off.
+            KeyboardInterrupt: Ctrl-C.
+        """
+        rate, begin = Rate(), time.perf_counter()
+        try:
+            for frame in self.frames:
+                start = time.perf_counter()
+                picture = drawn(frame, self.predictor.predict(frame), self.predictor)
+                self.times.append(time.perf_counter() - start)
+                if self.video is not None:
+                    self.video.write(picture)
+                now = rate.tick()
+                self._tell(now)
+                if (self.show and self._shown(picture, now)) or self.frames.read == limit:
+                    break
+        finally:
+            self.seconds = time.perf_counter() - begin
+            if self.video is not None:
+                self.video.close()
+            if self.show:
+                cv2.destroyAllWindows()
+            if sys.stderr.isatty():
+                print(file=sys.stderr)
+
+    def _tell(self, rate: float) -> None:
+        if sys.stderr.isatty():
+            of = f" of {self.source.frames}" if self.source.frames else ""
+            dropped = f", {self.frames.dropped} dropped" if self.source.live else ""
+            print(f"\rframe {self.frames.read}{of}, {rate:.1f} a second{dropped}   ", end="", file=sys.stderr)
+
+    def _shown(self, picture: Image, rate: float) -> bool:
+        """Show a frame; say whether the user wants to end."""
+        labelled = picture.copy()
+        for colour, width in (((0, 0, 0), 4), ((255, 255, 255), 1)):
+            cv2.putText(
+                labelled, f"{rate:.1f} fps", (10, 30), cv2.FONT_HERSHEY_SIMPLEX, 0.9, colour, width, cv2.LINE_AA
+            )
+        cv2.imshow(WINDOW, labelled)
+        return cv2.waitKey(1) & 0xFF in (ord("q"), 27)
+
+    def report(self) -> dict[str, Any]:
+        """Summarise for JSON."""
+        times = np.array(self.times) * 1e3
+        summary = {f"p{share}_ms": round(float(np.percentile(times, share)), 3) for share in (50, 95, 99)}
+        return {
+            "source": self.source.name,
+            "live": self.source.live,
+            "frames": self.frames.read,
+            "dropped": self.frames.dropped,
+            "fps": round(self.frames.read / self.seconds, 2),
+            "frame": summary,
+            "model": self.predictor.describe(),
+        }
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command.
+
+    Returns:
+        0; 2 if the source broke off, 130 after Ctrl-C. What was done until then is kept.
+    """
+    args = parse_args(argv)
+    if args.out is None and not args.show and args.json is None:
+        raise ValueError("nothing would be seen of it; give --out FILE, --show or --json FILE")
+    if args.limit is not None and args.limit < 1:
+        raise ValueError(f"--limit {args.limit} must be 1 or more")
+    if args.score is not None and not 0 <= args.score <= 1:
+        raise ValueError(f"--score {args.score} must lie between 0 and 1")
+    if min(*args.size, args.fps) < 1:
+        raise ValueError(f"--size {args.size[0]} {args.size[1]} and --fps {args.fps} must be 1 or more")
+    if args.json is not None and not args.json.absolute().parent.is_dir():
+        raise ValueError(f"--json {args.json}: there is no folder {args.json.parent}; create it first")
+    if args.out is not None and Path(args.source).exists() and args.out.resolve() == Path(args.source).resolve():
+        raise ValueError(f"--out {args.out} is the source and would be overwritten; choose another")
+    predictor = Predictor(
+        args.bundle, runtime=args.runtime, precision=args.precision, threads=args.threads, score=args.score
+    )
+    source = open_source(args.source, args.size[0], args.size[1], args.fps)
+    try:
+        video = None if args.out is None else VideoFile(args.out, source.fps)
+        stream = Stream(predictor, source, video, args.show)
+    except BaseException:
+        source.capture.release()
+        raise
+    ended = ""
+    code = 0
+    try:
+        stream.run(args.limit)
+    except KeyboardInterrupt:
+        ended, code = "interrupted", 130
+    except ValueError as error:
+        ended, code = f"error: {error}", EXIT_USAGE
+    if stream.times:
+        report = stream.report()
+        dropped = f", {report['dropped']} dropped" if source.live else ""
+        print(model_line(report["model"]))
+        print(
+            f"{report['frames']} frames, {report['fps']:.1f} a second{dropped}; from a frame to its picture "
+            f"{report['frame']['p50_ms']:.1f} ms (median), {report['frame']['p99_ms']:.1f} ms (99th percentile)"
+        )
+        if video is not None:
+            print(f"Written to {video.path}")
+        if args.json is not None:
+            write_json(args.json, report)
+    if ended:
+        print(ended, file=sys.stderr)
+    return code
+
+
+if __name__ == "__main__":
+    run_cli(main)
