@@ -43,8 +43,15 @@ TASKS = ("segmentation", "detection", "instance_segmentation", "features")
 RUNTIME_TARGETS: Mapping[str, tuple[str, ...]] = {
     "openvino": ("openvino", "any"),
     "onnxruntime": ("any", "openvino", "tensorrt", "tensorrt-weak"),
+    "onnxruntime-cuda": ("any", "tensorrt", "tensorrt-weak"),
+    "onnxruntime-tensorrt": ("tensorrt", "tensorrt-weak", "any"),
 }
-DEFAULT_PRECISIONS: Mapping[str, tuple[str, ...]] = {"openvino": ("int8", "fp32"), "onnxruntime": ("fp32",)}
+DEFAULT_PRECISIONS: Mapping[str, tuple[str, ...]] = {
+    "openvino": ("int8", "fp32"),
+    "onnxruntime": ("fp32",),
+    "onnxruntime-cuda": ("fp16", "fp32"),
+    "onnxruntime-tensorrt": ("int8", "fp16", "fp32"),
+}
 
 _Spec = TypeVar("_Spec", InputSpec, OutputSpec, FileSpec)
 
@@ -172,7 +179,7 @@ class Manifest:
         """Choose the model file for a runtime.
 
         Args:
-            runtime: 'openvino' or 'onnxruntime'.
+            runtime: A key of `RUNTIME_TARGETS`.
             precision: 'fp32', 'fp16' or 'int8'. Defaults to the runtime's preference among what exists: int8 before
                 fp32 for OpenVINO, fp32 for ONNX Runtime; with a target, the lowest that there is for it.
             target: What the file was made for. Defaults to the runtime's preference.

@@ -51,7 +51,7 @@ class Predictor:
 
     Args:
         bundle_dir: The bundle's folder.
-        runtime: 'openvino', 'onnxruntime' or 'tensorrt'.
+        runtime: One of `deploy.runtimes.RUNTIMES`.
         precision: 'fp32', 'fp16' or 'int8'. Defaults to the runtime's preference; see `Manifest.select` and
             `deploy.engines.record.find_engine`.
         target: What the model file was made for. Defaults to the runtime's preference.

@@ -9,7 +9,8 @@ from deploy.specs import InputSpec, OutputSpec, check_choice
 
 __all__ = ["FILE_RUNTIMES", "RUNTIMES", "Runtime", "create_runtime"]
 
-FILE_RUNTIMES = ("openvino", "onnxruntime")  # which load the bundle's ONNX files
+# Which load the bundle's ONNX files.
+FILE_RUNTIMES = ("openvino", "onnxruntime", "onnxruntime-cuda", "onnxruntime-tensorrt")
 RUNTIMES = (*FILE_RUNTIMES, "tensorrt")  # which loads engines that were built from them on the device
 
 
@@ -24,7 +25,7 @@ def create_runtime(
     """Load a model file into a runtime.
 
     Args:
-        name: 'openvino', 'onnxruntime' or 'tensorrt'.
+        name: One of `RUNTIMES`.
         model_path: The ONNX file, or the engine of TensorRT. Its hash is not checked here; see `Manifest.verify` and
             `deploy.engines.record.verify_engine`.
         input_spec: The manifest's input; the file must agree with it.
@@ -50,4 +51,4 @@ def create_runtime(
         return TensorRTRuntime(path, input_spec, output_specs)
     from deploy.runtimes.onnxruntime import ONNXRuntime
 
-    return ONNXRuntime(path, input_spec, output_specs, threads=threads)
+    return ONNXRuntime(path, input_spec, output_specs, threads=threads, name=name)

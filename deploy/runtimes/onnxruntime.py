@@ -1,4 +1,4 @@
-"""ONNX Runtime on the CPU."""
+"""ONNX Runtime on the CPU, and on a GPU through CUDA or TensorRT."""
 
 import importlib
 import platform
@@ -12,7 +12,12 @@ from deploy.runtimes.base import Array, Port, check_ports, check_tensor, check_t
 from deploy.specs import InputSpec, OutputSpec
 
 INSTALL = "pip install onnxruntime"
-PROVIDERS = ["CPUExecutionProvider"]
+# Runtime to the providers of its session, the one that it is named for first; the others take what that cannot.
+PROVIDERS = {
+    "onnxruntime": ["CPUExecutionProvider"],
+    "onnxruntime-cuda": ["CUDAExecutionProvider", "CPUExecutionProvider"],
+    "onnxruntime-tensorrt": ["TensorrtExecutionProvider", "CUDAExecutionProvider", "CPUExecutionProvider"],
+}
 # How ONNX Runtime spells the tensor types that a bundle may have.
 DTYPES = {
     "tensor(float)": "float32",
@@ -49,18 +54,25 @@ class ONNXRuntime:
         input_spec: The manifest's input.
         output_specs: The manifest's outputs.
         threads: CPU threads within an operation; operations run one after another.
+        name: Which providers: a key of `PROVIDERS`.
 
     Raises:
-        ValueError: ONNX Runtime cannot load the file, or it differs from the manifest.
+        ValueError: ONNX Runtime cannot load the file, has not got the provider, or the file differs from the manifest.
         ImportError: ONNX Runtime is not installed.
     """
 
-    name = "onnxruntime"
-
     def __init__(
-        self, model_path: Path, input_spec: InputSpec, output_specs: Sequence[OutputSpec], *, threads: int
+        self,
+        model_path: Path,
+        input_spec: InputSpec,
+        output_specs: Sequence[OutputSpec],
+        *,
+        threads: int,
+        name: str = "onnxruntime",
     ) -> None:
         check_threads(threads)
+        self.name = name
+        providers = PROVIDERS[name]
         ort = _import_onnxruntime()
         options = ort.SessionOptions()
         options.intra_op_num_threads = threads
@@ -69,12 +81,16 @@ class ONNXRuntime:
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
         options.log_severity_level = 3  # errors: it warns of every float16 constant that it does not fold
         try:
-            self._session = ort.InferenceSession(str(model_path), options, providers=PROVIDERS)
+            self._session = ort.InferenceSession(str(model_path), options, providers=providers)
         except Exception as error:  # its exception types derive from Exception alone and differ between versions
             raise ValueError(f"ONNX Runtime {ort.__version__} cannot load {model_path}: {error}") from error
         # A session that cannot have the provider it was asked for takes another without an error.
-        if self._session.get_providers() != PROVIDERS:
-            raise ValueError(f"ONNX Runtime runs on {self._session.get_providers()} although {PROVIDERS} was asked for")
+        if self._session.get_providers()[: len(providers)] != providers:
+            raise ValueError(
+                f"ONNX Runtime {ort.__version__} runs on {self._session.get_providers()} although {providers} were "
+                "asked for; on a Jetson take NVIDIA's build of onnxruntime-gpu, elsewhere pip install onnxruntime-gpu, "
+                "and see python -m deploy.doctor"
+            )
         inputs, outputs = self._session.get_inputs(), self._session.get_outputs()
         check_ports(str(model_path), [_port(v) for v in inputs], [_port(v) for v in outputs], input_spec, output_specs)
         self._version = str(ort.__version__)
