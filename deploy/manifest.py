@@ -45,12 +45,14 @@ RUNTIME_TARGETS: Mapping[str, tuple[str, ...]] = {
     "onnxruntime": ("any", "openvino", "tensorrt", "tensorrt-weak"),
     "onnxruntime-cuda": ("any", "tensorrt", "tensorrt-weak"),
     "onnxruntime-tensorrt": ("tensorrt", "tensorrt-weak", "any"),
+    "torch": ("torch",),
 }
 DEFAULT_PRECISIONS: Mapping[str, tuple[str, ...]] = {
     "openvino": ("int8", "fp32"),
     "onnxruntime": ("fp32",),
     "onnxruntime-cuda": ("fp16", "fp32"),
     "onnxruntime-tensorrt": ("int8", "fp16", "fp32"),
+    "torch": ("fp32",),
 }
 
 _Spec = TypeVar("_Spec", InputSpec, OutputSpec, FileSpec)

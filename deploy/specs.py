@@ -15,7 +15,7 @@ DETECTION_KINDS = ("boxes", "scores", "labels", "number", "checks")
 MASK_KINDS = ("box_masks", "mask_logits")
 OUTPUT_KINDS = ("logits", "feature", *DETECTION_KINDS, *MASK_KINDS)
 PRECISIONS = ("fp32", "fp16", "int8")
-TARGETS = ("any", "openvino", "tensorrt", "tensorrt-weak")
+TARGETS = ("any", "openvino", "tensorrt", "tensorrt-weak", "torch")
 
 
 def check_choice(what: str, value: Any, choices: Sequence[str]) -> None:

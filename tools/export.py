@@ -36,6 +36,13 @@ def parse_args() -> argparse.Namespace:
         choices=TASKS,
         help="features: backbone and pyramid alone (default: what the model is for)",
     )
+    parser.add_argument(
+        "--format",
+        nargs="+",
+        default=["onnx"],
+        choices=("onnx", "pt2"),
+        help="pt2: an exported program of PyTorch beside the ONNX file, which is always written (default: onnx)",
+    )
     parser.add_argument("--batch", type=int, default=1, help="images per run (default: 1)")
     parser.add_argument(
         "--nms-rounds", type=int, help="of a detector's suppression; more resolve longer chains of boxes"
@@ -85,6 +92,7 @@ def main() -> None:
         args.batch,
         args.overwrite,
         {name: value for name, value in nms.items() if value is not None},
+        "pt2" in args.format,
     )
     with console.status(f"Exporting at {args.shape[0]} x {args.shape[1]} and comparing on {len(images)} images"):
         manifest, parities = export_bundle(model, cfg, request)

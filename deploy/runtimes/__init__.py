@@ -9,8 +9,8 @@ from deploy.specs import InputSpec, OutputSpec, check_choice
 
 __all__ = ["FILE_RUNTIMES", "RUNTIMES", "Runtime", "create_runtime"]
 
-# Which load the bundle's ONNX files.
-FILE_RUNTIMES = ("openvino", "onnxruntime", "onnxruntime-cuda", "onnxruntime-tensorrt")
+# Which load the bundle's files.
+FILE_RUNTIMES = ("openvino", "onnxruntime", "onnxruntime-cuda", "onnxruntime-tensorrt", "torch")
 RUNTIMES = (*FILE_RUNTIMES, "tensorrt")  # which loads engines that were built from them on the device
 
 
@@ -49,6 +49,10 @@ def create_runtime(
         from deploy.runtimes.tensorrt import TensorRTRuntime
 
         return TensorRTRuntime(path, input_spec, output_specs)
+    if name == "torch":
+        from deploy.runtimes.torch import TorchRuntime
+
+        return TorchRuntime(path, input_spec, output_specs, threads=threads)
     from deploy.runtimes.onnxruntime import ONNXRuntime
 
     return ONNXRuntime(path, input_spec, output_specs, threads=threads, name=name)

@@ -31,7 +31,8 @@ def bundle(request, run_tool, tmp_path_factory, data_root):
     """Bundle of a fixture, exported on eight images of blood cells, and what the command printed."""
     out = tmp_path_factory.mktemp("detector") / request.param
     config, weights = f"configs/fixtures/{request.param}.py", f"weights/{request.param}.safetensors"
-    result = run_tool("tools/export.py", config, weights, "--out", out, "--shape", 256, 320)
+    options = ["--out", out, "--shape", 256, 320, "--format", "onnx", "pt2"]
+    result = run_tool("tools/export.py", config, weights, *options)
     assert result.returncode == 0, (result.stdout + result.stderr)[-3000:]
     return out, result.stdout
 
@@ -39,6 +40,7 @@ def bundle(request, run_tool, tmp_path_factory, data_root):
 def test_the_file_finds_what_mmdetection_finds(bundle):
     out, printed = bundle
     receipt = json.loads((out / "receipt.json").read_text())
+    assert [parity["runtime"] for parity in receipt["parity"]["runtimes"]] == ["onnxruntime", "openvino", "torch"]
     for parity in receipt["parity"]["runtimes"]:
         found = parity["detections"]
         assert found["matched"] >= 0.995 * max(found["eager"], found["exported"]) and found["eager"] >= 100
@@ -65,8 +67,9 @@ def test_the_device_side_draws_and_lists_objects(bundle, run_tool, data_root, tm
     assert len(chosen) < len(report["images"][0]["objects"]) and all(item["score"] >= 0.7 for item in chosen)
 
 
-def test_the_reference_holds_on_this_machine(bundle, run_tool):
-    result = run_tool("-m", "deploy.bench", bundle[0], "--check")
+@pytest.mark.parametrize("runtime", ["openvino", "torch"])
+def test_the_reference_holds_on_this_machine(bundle, run_tool, runtime):
+    result = run_tool("-m", "deploy.bench", bundle[0], "--check", "--runtime", runtime)
     assert result.returncode == 0, result.stdout + result.stderr
 
 

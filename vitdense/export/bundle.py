@@ -34,9 +34,11 @@ from .lowering import lower
 from .onnx_export import OPSET, export_onnx
 from .parity import Array, Parity, check_detections, check_parity, eager_outputs, installed_runtimes
 from .spec import classes_and_palette, input_spec, output_specs
+from .torch_program import export_program
 from .wrappers import wrap
 
 MODEL_FILE = "model.onnx"
+PROGRAM_FILE = "model.pt2"
 RECEIPT_FILE = "receipt.json"
 WORK_PREFIX = ".quantize."
 FIGURE_PREFIX = "sensitivity-"
@@ -62,6 +64,7 @@ class ExportRequest:
         batch: Images per run. Defaults to 1.
         overwrite: Whether an existing bundle is replaced. Defaults to False.
         nms: ``rounds`` and ``candidates`` of a detector's graph, where they shall not be the defaults.
+        program: Whether an exported program of PyTorch is written too. Defaults to False.
     """
 
     out: Path
@@ -73,6 +76,7 @@ class ExportRequest:
     batch: int = 1
     overwrite: bool = False
     nms: dict[str, int] = field(default_factory=dict)
+    program: bool = False
 
 
 def export_bundle(model: nn.Module, cfg: Config, request: ExportRequest) -> tuple[Manifest, list[Parity]]:
@@ -117,20 +121,26 @@ def export_bundle(model: nn.Module, cfg: Config, request: ExportRequest) -> tupl
         classes, palette = classes_and_palette(dataset_metainfo(cfg), number) if number else ([], [])
         lowered = wrap(lower(model, request.shape), request.task, request.shape, **request.nms).eval()
         export_onnx(lowered, request.shape, work / MODEL_FILE, request.batch)
+        files = {MODEL_FILE: file_spec(work / MODEL_FILE, "fp32", "any")}
+        checked = [(MODEL_FILE, name) for name in installed_runtimes()]
+        if request.program:
+            export_program(lowered, request.shape, work / PROGRAM_FILE, request.batch)
+            files[PROGRAM_FILE] = file_spec(work / PROGRAM_FILE, "fp32", "torch")
+            checked.append((PROGRAM_FILE, "torch"))
         if detector:
             objects = eager_detections(model, tensors, geometries)
             check = partial(check_detections, expected=objects, geometries=geometries, mask=thresholds.get("mask", 0.5))
         else:
             check = partial(check_parity, expected=expected)
         parities = [
-            check(work / MODEL_FILE, name, tensors, spec=spec, outputs=outputs, threads=request.threads)
-            for name in installed_runtimes()
+            check(work / file, name, tensors, spec=spec, outputs=outputs, threads=request.threads)
+            for file, name in checked
         ]
         manifest = Manifest(
             task=graph.task,
             input=spec,
             outputs=outputs,
-            files={MODEL_FILE: file_spec(work / MODEL_FILE, "fp32", "any")},
+            files=files,
             classes=tuple(classes),
             palette=tuple(palette),
             thresholds=thresholds,
@@ -138,7 +148,7 @@ def export_bundle(model: nn.Module, cfg: Config, request: ExportRequest) -> tupl
             tools=tool_versions(),
         )
         runtime = create_runtime("onnxruntime", work / MODEL_FILE, spec, outputs, threads=request.threads)
-        save_reference(work, _reference(_batches(tensors, request.batch), runtime))
+        save_reference(work, _reference(_batches(tensors, request.batch), runtime, list(files)))
         write_json(work / RECEIPT_FILE, _receipt(manifest, parities, request))
         save_manifest(work, manifest)
         _swap_in(work, request.out)
@@ -193,10 +203,11 @@ def _batches(tensors: Sequence[Array], batch: int) -> list[Array]:
     return [np.concatenate([tensors[(start + place) % len(tensors)] for place in range(batch)]) for start in starts]
 
 
-def _reference(tensors: Sequence[Array], runtime: Any) -> Reference:
+def _reference(tensors: Sequence[Array], runtime: Any, files: Sequence[str]) -> Reference:
+    """What the float32 files, which compute the same, have to give."""
     results = [runtime(tensor) for tensor in tensors]
     outputs = {name: tuple(result[name] for result in results) for name in results[0]}
-    return Reference(tuple(tensors), {MODEL_FILE: outputs}, {MODEL_FILE: FP32_TOLERANCE})
+    return Reference(tuple(tensors), dict.fromkeys(files, outputs), dict.fromkeys(files, FP32_TOLERANCE))
 
 
 def _receipt(manifest: Manifest, parities: Sequence[Parity], request: ExportRequest) -> dict[str, Any]:

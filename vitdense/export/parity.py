@@ -93,11 +93,11 @@ def check_parity(
     outputs: Sequence[OutputSpec],
     threads: int,
 ) -> Parity:
-    """Compares an ONNX file with the trained model.
+    """Compares an exported file with the trained model.
 
     Args:
         path: The file.
-        runtime_name: 'onnxruntime' or 'openvino', at float32.
+        runtime_name: 'onnxruntime' or 'openvino', at float32, or 'torch' for an exported program.
         tensors: Preprocessed real images, (1, 3, H, W) each.
         expected: Per image, torch's outputs in the order of ``outputs``.
         spec: The input, as the manifest will say it.
@@ -142,11 +142,11 @@ def check_detections(
     outputs: Sequence[OutputSpec],
     threads: int,
 ) -> Parity:
-    """Compares a detector's ONNX file with what MMDetection predicts.
+    """Compares a detector's exported file with what MMDetection predicts.
 
     Args:
         path: The file.
-        runtime_name: 'onnxruntime' or 'openvino', at float32.
+        runtime_name: 'onnxruntime' or 'openvino', at float32, or 'torch' for an exported program.
         tensors: Preprocessed real images, (1, 3, H, W) each.
         expected: Per image MMDetection's objects.
         geometries: Per image where it lies in its tensor.
