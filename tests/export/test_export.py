@@ -19,6 +19,7 @@ from vitdense.config import load_config
 from vitdense.engine.build import build_model
 from vitdense.errors import ParityError
 from vitdense.export import lower
+from vitdense.export.bundle import check_destination
 from vitdense.export.onnx_export import check_graph
 from vitdense.export.parity import check_parity, run_each
 from vitdense.models import ViT
@@ -205,6 +206,9 @@ class TestRefusals:
         (mixed / "thesis.txt").write_text("mine")
         message = self.export(refused, small_segmenter, mixed, "--shape", "96", "96", "--overwrite")
         assert "thesis.txt" in message and (mixed / "thesis.txt").read_text() == "mine"
+        (mixed / "thesis.txt").unlink()
+        (mixed / "engines").mkdir()
+        check_destination(mixed, overwrite=True)  # engines are part of a bundle and go with their model
         (tmp_path / "notes").mkdir()
         message = self.export(refused, small_segmenter, tmp_path / "notes", "--shape", "96", "96", "--overwrite")
         assert "is no bundle" in message

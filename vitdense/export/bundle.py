@@ -18,6 +18,7 @@ import numpy as np
 from mmengine.config import Config
 from torch import nn
 
+from deploy.engines.record import ENGINES
 from deploy.files import sha256_of, write_json
 from deploy.io import read_image
 from deploy.manifest import MANIFEST_NAME, Manifest, load_manifest, save_manifest
@@ -165,7 +166,8 @@ def check_destination(out: Path, overwrite: bool) -> None:
         raise ValueError(f"{out} exists and is no bundle; choose another --out")
     if not overwrite:
         raise ValueError(f"the bundle {out} exists; choose another --out, or replace it with --overwrite")
-    known = {*load_manifest(out).files, MANIFEST_NAME, REFERENCE_NAME, RECEIPT_FILE}
+    # Engines of the old model go with it: a device would refuse them beside the new one.
+    known = {*load_manifest(out).files, MANIFEST_NAME, REFERENCE_NAME, RECEIPT_FILE, ENGINES}
     foreign = sorted(path.name for path in out.iterdir() if path.name not in known and not _is_leftover(path))
     if foreign:
         raise ValueError(f"{out} holds files that are no part of a bundle ({', '.join(foreign[:5])}); move them first")
