@@ -71,6 +71,7 @@ ENTRIES = (
     Entry("vits-dinov2_faster-rcnn_bccd", "vitdet", (480, 640), "bccd", images=72),
     # Scored on the images that it was trained on: there are no others to tune on.
     Entry("vits_mask-rcnn_coco-mini", "edge", (512, 512), "coco", tune=None, images=64),
+    Entry("vits_rtmdet-ins_coco-mini", "edge", (512, 512), "coco", tune=None, images=64),
     Entry("vits-dinov2_fcn_everyday", "vitseg", (448, 448), "coco"),
 )
 

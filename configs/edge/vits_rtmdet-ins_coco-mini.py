@@ -3,7 +3,8 @@
     python tools/train.py configs/edge/vits_rtmdet-ins_coco-mini.py
 
 A model with real detections for tests of export, quantization and runtimes: it is scored on the images it was trained
-on and claims no accuracy. Score: not measured yet.
+on and claims no accuracy. Measured here on one of two CPU cores in 110 minutes, beside other work: 541 of its 1,721
+boxes with a score of 0.3 or more match one of the 1,326 objects (IoU 0.5).
 """
 
 _base_ = [
