@@ -77,6 +77,12 @@ def main() -> None:
         request, cfg, say=console.print, progress=lambda items, label: track(items, label, console=console)
     )
     console.print(receipt_table(receipt, args.target))
+    latency = receipt["targets"][args.target]["latency"]
+    if latency and latency["speedup"] < 1:
+        console.print(
+            f"INT8 is slower than FP32 on this CPU ({latency['speedup']:.2f}x), as on others without 8-bit dot "
+            "products (VNNI); deploy.predict takes it all the same unless told --precision fp32"
+        )
     written = [file.name for file in TARGETS[args.target].files]
     figure = args.bundle / f"{FIGURE_PREFIX}{args.target}.png"
     figure.unlink(missing_ok=True)  # that of an earlier file

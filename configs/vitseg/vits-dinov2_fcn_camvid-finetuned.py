@@ -5,7 +5,8 @@
 
 The test video shows other streets than the training ones, and the frozen backbone takes bicyclists for pedestrians and
 poles for buildings there. Here it learns with a head that is trained already: from an untrained one, the three rarest
-classes are never found in as many iterations (mIoU 46.96). Score: not measured yet.
+classes are never found in as many iterations (mIoU 46.96). Measured here on one of two CPU cores in 69 minutes, beside
+other work: mIoU 58.97, pixel accuracy 89.60 (first stage 54.79 and 87.86; tested at 672 x 504, 59.13 and 89.79).
 """
 
 _base_ = ["vits-dinov2_fcn_camvid.py"]

@@ -5,6 +5,7 @@ import json
 import cv2
 import numpy as np
 import pytest
+from mmengine.config import Config
 
 from vitdense.config import load_config
 from vitdense.datasets import check_dataset_files
@@ -102,3 +103,28 @@ def test_ignored_ids_are_none_of_a_class():
 
     with pytest.raises(ValueError, match=r"ignored_ids=\[1\] must lie in 2..255"):
         IndexMaskDataset(ignored_ids=[1, 2], metainfo=dict(classes=("a", "b")), lazy_init=True)
+
+
+def coco_config(folder, annotations, **changes):
+    """A config whose training data are an annotation file in COCO's format."""
+    (folder / "a.json").write_text(annotations if isinstance(annotations, str) else json.dumps(annotations))
+    dataset = dict(type="CocoDataset", data_root=str(folder), ann_file="a.json", data_prefix=dict(img=""), **changes)
+    return Config(dict(train_dataloader=dict(dataset=dataset)))
+
+
+COCO = {"images": [], "annotations": [{"bbox": [0, 0, 5, 5]}], "categories": [{"id": 1, "name": "RBC"}]}
+
+
+def test_annotations_that_do_not_fit_the_config(tmp_path):
+    masks = [dict(type="LoadAnnotations", with_bbox=True, with_mask=True)]
+    for content, changes, message in (
+        (COCO, dict(metainfo=dict(classes=("person", "car"))), r"none of the 2 classes of .*\(person, car.*\(RBC"),
+        (COCO, dict(pipeline=masks), "has boxes and no masks.*vits-dinov2_gfl_small-coco.py"),
+        ("{", {}, "is no annotation file in COCO's format"),
+        ("[]", {}, "is no annotation file in COCO's format"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            check_dataset_files(coco_config(tmp_path, content, **changes), ["train"])
+    polygons = {**COCO, "annotations": [{"bbox": [0, 0, 5, 5], "segmentation": [[0, 0, 5, 0, 5, 5]]}]}
+    good = dict(metainfo=dict(classes=("RBC",)), pipeline=masks)
+    check_dataset_files(coco_config(tmp_path, polygons, **good), ["train"])

@@ -8,6 +8,7 @@ import numpy as np
 import onnx
 import pytest
 
+from deploy.files import sha256_of
 from deploy.manifest import load_manifest
 from deploy.predictor import Predictor
 from deploy.reference import check_reference, load_reference
@@ -102,12 +103,10 @@ class TestRefusals:
     def quantize(self, refused, bundle, *arguments):
         return refused("tools/quantize.py", bundle, "--target", "openvino", *arguments)
 
-    def test_images_that_are_scored_on(self, refused, bundle, small_segmenter, tmp_path):
-        calib = tmp_path / "calib"
-        shutil.copytree(small_segmenter.data / "images" / "train", calib)
-        shutil.copy(small_segmenter.data / "images" / "val" / "0003.jpg", calib / "renamed.jpg")
+    def test_images_that_are_scored_on(self, refused, bundle, small_segmenter):
+        calib = small_segmenter.data / "images" / "val"
         message = self.quantize(refused, bundle, "--calib", calib, "--eval", small_segmenter.config)
-        assert "1 of 25 calibration images are also scored on" in message and "renamed.jpg" in message
+        assert "0 different images" in message and "without the 8 that are scored on" in message
 
     def test_drop_above_the_limit(self, refused, bundle, small_segmenter, tmp_path):
         # Calibrated on black images, the ranges of every activation are far too narrow.
@@ -168,6 +167,15 @@ def test_recipe_checks_itself():
         OpenVINORecipe(preset="fast")
     with pytest.raises(ValueError, match="must lie in 0..1"):
         OpenVINORecipe(smooth_quant_alpha=2)
+
+
+def test_images_that_are_scored_on_are_left_out(small_segmenter, tmp_path):
+    calib = tmp_path / "calib"
+    shutil.copytree(small_segmenter.data / "images" / "train", calib)
+    twin = small_segmenter.data / "images" / "val" / "0003.jpg"
+    shutil.copy(twin, calib / "renamed.jpg")
+    found = collect_calibration([str(calib)], limit=64, minimum=8, scored={sha256_of(twin)})
+    assert found.left_out == 1 and len(found.paths) == 24 and calib / "renamed.jpg" not in found.paths
 
 
 def test_calibration_is_spread_over_the_folder(small_segmenter):

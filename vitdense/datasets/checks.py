@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ Download: https://cocodataset.org/#download (2017 Train images, Val images, Trai
 _LAYOUTS["VOCDataset"] = _LAYOUTS["XMLDataset"]
 _LAYOUTS["CocoMetric"] = _LAYOUTS["CocoDataset"]
 _FILE_KEYS = ("ann_file", "grouping_file")
+_READ_BYTES = 100_000_000  # of annotations that are looked into; larger ones are COCO itself and the like
 
 
 def check_dataset_files(cfg: Config, phases: Sequence[str]) -> None:
@@ -40,7 +42,8 @@ def check_dataset_files(cfg: Config, phases: Sequence[str]) -> None:
 
     Raises:
         ValueError: Something is missing; the message says where it was looked for, how data are laid out, and how to
-            point the config elsewhere.
+            point the config elsewhere. Or an annotation file in COCO's format knows none of the classes, or has no
+            masks where they are asked for.
     """
     for phase in phases:
         loader, evaluator = cfg.get(f"{phase}_dataloader"), cfg.get(f"{phase}_evaluator")
@@ -51,6 +54,36 @@ def check_dataset_files(cfg: Config, phases: Sequence[str]) -> None:
             missing = [str(file) for file in _files(entry) if not file.exists()]
             if missing:
                 raise ValueError(_message(path, entry, missing))
+            if str(entry.get("type", "")).rsplit(".", 1)[-1] == "CocoDataset" and entry.get("ann_file"):
+                _check_coco_annotations(path, entry)
+
+
+def _check_coco_annotations(path: str, entry: Any) -> None:
+    """Finds what ends in an error of numpy or of a worker otherwise."""
+    file = Path(entry.get("data_root") or "") / entry["ann_file"]
+    if not file.is_file() or file.stat().st_size > _READ_BYTES:
+        return
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+        names = [category["name"] for category in content["categories"]]
+        annotations = content["annotations"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(
+            f"{file} of {path} is no annotation file in COCO's format ({type(error).__name__}: {error}); expected an "
+            "object with images, annotations and categories"
+        ) from None
+    classes = (entry.get("metainfo") or {}).get("classes")
+    if classes is not None and not set(classes) & set(names):
+        raise ValueError(
+            f"none of the {len(classes)} classes of {path}.metainfo ({', '.join(map(str, classes[:5]))}, ...) is "
+            f"among those of {file} ({', '.join(names[:5])}, ...); set metainfo=dict(classes=...) and num_classes"
+        )
+    loads = [step for step in entry.get("pipeline") or () if step.get("with_mask")]
+    if loads and annotations and not any("segmentation" in item for item in annotations):
+        raise ValueError(
+            f"{file} has boxes and no masks ('segmentation'), which the pipeline of {path} asks for; take a "
+            "detector of boxes, configs/vitdet/vits-dinov2_gfl_small-coco.py for instance"
+        )
 
 
 def leaf_datasets(entry: Any, path: str) -> Iterator[tuple[str, Any]]:

@@ -51,7 +51,8 @@ def open_split(
     if len(chosen) < minimum:
         raise ValueError(
             f"{len(chosen)} of the {len(paths)} images of the {split} data are neither calibrated on nor scored in the "
-            f"end, at least {minimum} are needed; calibrate on fewer images, or take another split"
+            f"end, at least {minimum} are needed; calibrate on fewer images, or take another split (in many configs "
+            "the val data are the test data: take train there)"
         )
     places = sorted(chosen)
     return whole.subset(places), tuple(chosen[place] for place in places)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,13 +17,17 @@ class CalibrationSet:
     Args:
         paths: The images.
         sha256: Hash of each file.
+        left_out: How many images that were given are not among them because they are scored on.
     """
 
     paths: tuple[Path, ...]
     sha256: tuple[str, ...]
+    left_out: int = 0
 
 
-def collect_calibration(folders: Sequence[str], limit: int, minimum: int, spare: int = 0) -> CalibrationSet:
+def collect_calibration(
+    folders: Sequence[str], limit: int, minimum: int, spare: int = 0, scored: Collection[str] = ()
+) -> CalibrationSet:
     """Lists the calibration images, evenly spaced when there are more than needed; copies of one image count once.
 
     Args:
@@ -31,6 +35,7 @@ def collect_calibration(folders: Sequence[str], limit: int, minimum: int, spare:
         limit: Most images to calibrate on.
         minimum: Fewest that are accepted.
         spare: More images to take where there are more. Defaults to 0.
+        scored: Hashes of images that are left out: calibrated on, their score would flatter. Defaults to none.
 
     Raises:
         ValueError: Fewer than ``minimum`` different images.
@@ -40,28 +45,15 @@ def collect_calibration(folders: Sequence[str], limit: int, minimum: int, spare:
     unique: dict[str, Path] = {}
     for path in list_images(folders):
         unique.setdefault(sha256_of(path), path)
-    if len(unique) < minimum:
+    items = [(digest, path) for digest, path in unique.items() if digest not in scored]
+    left_out = len(unique) - len(items)
+    if len(items) < minimum:
+        without = f" without the {left_out} that are scored on" if left_out else ""
         raise ValueError(
-            f"{len(unique)} different images in {', '.join(folders)}, at least {minimum} are needed to calibrate; "
-            "give images like those the model will see (a few hundred are better)"
+            f"{len(items)} different images in {', '.join(folders)}{without}, at least {minimum} are needed to "
+            "calibrate; give images like those the model will see (a few hundred are better), the training split for "
+            "instance"
         )
-    items = list(unique.items())
     count = min(limit + spare, len(items))
     chosen = [items[int(index * len(items) / count)] for index in range(count)]
-    return CalibrationSet(tuple(path for _, path in chosen), tuple(digest for digest, _ in chosen))
-
-
-def refuse_overlap(calibration: CalibrationSet, scored: Sequence[Path]) -> None:
-    """Raises ValueError if an image is both calibrated on and scored on: the score would flatter."""
-    hashes = {sha256_of(path): path for path in scored}
-    shared = [
-        (path, hashes[digest])
-        for path, digest in zip(calibration.paths, calibration.sha256, strict=True)
-        if digest in hashes
-    ]
-    if shared:
-        path, twin = shared[0]
-        raise ValueError(
-            f"{len(shared)} of {len(calibration.paths)} calibration images are also scored on (by sha256), e.g. {path} "
-            f"is {twin}; calibrate on other images, the training split for instance"
-        )
+    return CalibrationSet(tuple(path for _, path in chosen), tuple(digest for digest, _ in chosen), left_out)

@@ -27,7 +27,7 @@ from ..evaluation.evaluate import Data
 from ..evaluation.split import open_split
 from ..export.bundle import MODEL_FILE, RECEIPT_FILE, WORK_PREFIX, file_spec, now, tool_versions
 from . import scope
-from .calibration import CalibrationSet, collect_calibration, refuse_overlap
+from .calibration import CalibrationSet, collect_calibration
 from .measure import agreement_record, latency_record, scored_record
 from .publish import publish
 from .receipt import read_receipt
@@ -92,7 +92,7 @@ def quantize(
         The receipt.
 
     Raises:
-        ValueError: Bad calibration images, or images that are calibrated and scored on.
+        ValueError: Too few calibration images that are not scored on, or bad ones.
         ParityError: A drop above ``max_drop``. The bundle is unchanged, as after any error; what was measured for
             tuning is kept beside it, for the next run.
         ImportError: NNCF or the target's runtime is not installed.
@@ -103,11 +103,11 @@ def quantize(
     receipt, reference = read_receipt(request.bundle / RECEIPT_FILE), load_reference(request.bundle)
     if manifest.input.shape[0] != 1:
         raise ValueError(f"the bundle takes {manifest.input.shape[0]} images at once; export it with --batch 1")
-    calibration, held_out = _split(request, cfg)
     check_threads(request.threads)
     data = None if cfg is None else open_data(manifest, cfg)
-    if data is not None:
-        refuse_overlap(calibration, data.paths())
+    calibration, held_out = _split(request, data)
+    if calibration.left_out:
+        say(f"{calibration.left_out} images of the calibration folders are also scored on: left out")
     tuner = None
     if request.tune is not None:
         if cfg is None or data is None:
@@ -179,12 +179,12 @@ def _few(paths: Sequence[Path]) -> Sequence[Path]:
     return paths[:: max(len(paths) // _FEW, 1)][:_FEW]
 
 
-def _split(request: QuantizeRequest, cfg: Config | None) -> tuple[CalibrationSet, tuple[Path, ...]]:
+def _split(request: QuantizeRequest, data: Data | None) -> tuple[CalibrationSet, tuple[Path, ...]]:
     """Calibration images, and without an evaluation a few others on which agreement is measured."""
-    spare = 0 if cfg is not None else _HELD_OUT
-    pool = collect_calibration(request.calibration, request.limit, request.recipe.min_images, spare)
-    if cfg is not None:
-        return pool, ()
+    if data is not None:
+        scored = {sha256_of(path) for path in data.paths()}
+        return collect_calibration(request.calibration, request.limit, request.recipe.min_images, scored=scored), ()
+    pool = collect_calibration(request.calibration, request.limit, request.recipe.min_images, _HELD_OUT)
     spare = min(_HELD_OUT, max(len(pool.paths) - request.recipe.min_images, 0))
     if not spare:
         return pool, ()
