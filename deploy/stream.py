@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -194,4 +195,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    # A service is ended by SIGTERM, and a shell's background job has SIGINT ignored: both end it as Ctrl-C does.
+    for _number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(_number, signal.default_int_handler)
     run_cli(main)

@@ -218,20 +218,23 @@ def test_a_limit_ends_it(bundle, video, tmp_path, capsys, runtime):
     assert frames_of(tmp_path / "o.avi") == 5 and "5 frames" in capsys.readouterr().out
 
 
-def test_ctrl_c_closes_the_file(bundle, tmp_path, photo, runtime):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_closes_the_file(bundle, tmp_path, photo, runtime, number):
     long = VideoFile(tmp_path / "long.avi", 30)
     for _ in range(3000):
         long.write(photo[:60, :80].copy())
     long.close()
     out = tmp_path / "out.avi"
     command = [sys.executable, "-m", "deploy.stream", str(bundle), str(long.path), "--out", str(out), *runtime]
-    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    ignore = lambda: signal.signal(signal.SIGINT, signal.SIG_IGN)  # noqa: E731  (as a shell's background job has it)
+    process = subprocess.Popen(command, cwd=ROOT, preexec_fn=ignore, **pipes)
     for _ in range(600):  # until frames are being written
         time.sleep(0.05)
         written = [path for path in tmp_path.glob(".out.*.avi") if path.stat().st_size > 20_000]
         if written or process.poll() is not None:
             break
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     printed, errors = process.communicate(timeout=30)
     assert process.returncode == 130 and "interrupted" in errors and "Traceback" not in errors, errors
     assert f"Written to {out}" in printed and 0 < frames_of(out) < 3000
