@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import datetime
 import shlex
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -13,17 +12,18 @@ from typing import Any
 from deploy.cli import run_cli
 from deploy.engines.build import FLOAT32_PREFIX, BuildRequest, Built, build, make_log, show_progress
 from deploy.engines.device import Device, read_device
-from deploy.engines.layers import PRECISIONS as ENGINE_PRECISIONS
-from deploy.engines.layers import PrecisionReport, precision_report, read_layers
+from deploy.engines.layers import NARROWEST_FIRST, PrecisionReport, precision_report, read_layers
 from deploy.engines.record import ENGINES, EngineRecord, engine_name, save_engine, source_file
 from deploy.engines.releases import Release, import_tensorrt, release_of
 from deploy.files import sha256_of
+from deploy.machine import now
 from deploy.manifest import PRECISIONS, Manifest, load_manifest
 from deploy.reference import REFERENCE_NAME, ReferenceCheck, check_reference, load_reference
 from deploy.table import format_table
 
 _FREE_SHARE = 0.5  # of the free memory, for the work space of kernels: a Jetson's CPU uses the same memory
 _MIB = 1 << 20
+Plan = list[tuple[str, bool, str]]
 
 
 def parse_args(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -72,7 +72,7 @@ def chooses_strong(release: Release, precision: str, asked: bool | None) -> bool
     return release.prefers_strong if precision == "int8" else release.strongly_typed
 
 
-def plan(manifest: Manifest, release: Release, precisions: Sequence[str] | None, asked: bool | None) -> list[Any]:
+def plan(manifest: Manifest, release: Release, precisions: Sequence[str] | None, asked: bool | None) -> Plan:
     """Choose what to build.
 
     Args:
@@ -143,7 +143,7 @@ def inspect(trt: Any, engine: bytes, manifest: Manifest, model: str, precision: 
     if not asked and precision == "fp32":
         # The float32 file has no record; none of its layers may be narrower.
         asked = {node: ("fp32", 1) for layer in layers for node in layer.nodes if layer.precision}
-        narrow = [layer.name for layer in layers if layer.precision in ENGINE_PRECISIONS[:2]]
+        narrow = [layer.name for layer in layers if layer.precision in NARROWEST_FIRST[:2]]
         if narrow:
             raise ValueError(f"the fp32 engine computes in fewer bits at {', '.join(narrow[:5])}")
     if not asked:
@@ -184,7 +184,12 @@ def check_outputs(bundle: str, engine: Path, manifest: Manifest, model: str) -> 
 
 
 def build_one(
-    trt: Any, args: argparse.Namespace, manifest: Manifest, device: Device, precision: str, strong: bool, model: str
+    trt: Any,
+    args: argparse.Namespace,
+    manifest: Manifest,
+    device: Device,
+    workspace: int,
+    chosen: tuple[str, bool, str],
 ) -> EngineRecord:
     """Build, inspect and check one engine, and only then write it.
 
@@ -194,6 +199,7 @@ def build_one(
     Raises:
         ValueError: It cannot be built, or is not what was asked for.
     """
+    precision, strong, model = chosen
     manifest.verify(args.bundle, model)
     folder = Path(args.bundle) / ENGINES
     folder.mkdir(exist_ok=True)
@@ -202,7 +208,7 @@ def build_one(
         Path(args.bundle) / model,
         precision,
         strong,
-        workspace_of(args.workspace, device),
+        workspace,
         folder / f"{name.rpartition('-')[0]}.timings",
     )
     built: Built = build(trt, request, show_progress)
@@ -222,9 +228,9 @@ def build_one(
             tensorrt=str(trt.__version__),
             device=device.to_dict(),
             built={
-                "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+                "date": now(),
                 "seconds": built.seconds,
-                "workspace_bytes": request.workspace_bytes,
+                "workspace_bytes": workspace,
                 "warnings": list(built.warnings[:10]),
             },
             layers=report.to_dict(),
@@ -280,7 +286,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     records = []
     for precision, strong, model in chosen:
         print(f"Building {precision} from {model}, {'strongly' if strong else 'weakly'} typed; minutes on a Jetson")
-        records.append(build_one(trt, args, manifest, device, precision, strong, model))
+        records.append(build_one(trt, args, manifest, device, workspace, (precision, strong, model)))
     print(records_table(records))
     print(f"Engines and their records are in {Path(args.bundle) / ENGINES}")
     return 0

@@ -30,10 +30,15 @@ def cpu_model() -> str:
     return platform.processor() or platform.machine()
 
 
+def now() -> str:
+    """Return date and time in UTC, ISO 8601, to the second."""
+    return datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
+
+
 def environment() -> dict[str, Any]:
     """What every record states about when and where it was made."""
     return {
-        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        "date": now(),
         "cpu": cpu_model(),
         "system": platform.platform(),
         "versions": {"python": platform.python_version(), "numpy": np.__version__, "opencv": cv2.__version__},

@@ -10,8 +10,6 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-ORIN_GPU_MODES = "nvpmodel"
-
 
 @dataclass(frozen=True)
 class Device:

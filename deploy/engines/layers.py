@@ -8,7 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-PRECISIONS = ("int8", "fp16", "fp32")
+from deploy.specs import PRECISIONS
+
+NARROWEST_FIRST = PRECISIONS[::-1]
 # A quantized product whose rounding was fused into it reads float tensors; its kernel's name tells.
 _INT8_KERNEL = re.compile(r"i8i8|s8s8|int8|imma", re.IGNORECASE)
 _ONNX_LAYER = re.compile(r"\[ONNX Layer: ([^\]]+)\]")
@@ -86,7 +88,7 @@ def _layer(values: Mapping[str, Any]) -> EngineLayer:
         precision = "int8"
     else:
         # The narrower of what it reads: products of float16 may leave float32.
-        precision = next((kind for kind in PRECISIONS[1:] if kind in (inputs or outputs)), "")
+        precision = next((kind for kind in NARROWEST_FIRST[1:] if kind in (inputs or outputs)), "")
     nodes = _ONNX_LAYER.findall(str(values.get("Metadata", "")))
     # Before metadata there were only names, joined.
     return EngineLayer(name, precision, frozenset(nodes or re.split(r" *(?:\+|\|\|) *", name)))
@@ -121,7 +123,7 @@ def precision_report(layers: Sequence[EngineLayer], asked: Mapping[str, tuple[st
     for layer in layers:
         for node in layer.nodes if layer.precision else ():
             # A copy into another layout may bear the node's name as well: the narrowest is the product's.
-            found[node] = min(layer.precision, found.get(node, layer.precision), key=PRECISIONS.index)
+            found[node] = min(layer.precision, found.get(node, layer.precision), key=NARROWEST_FIRST.index)
     shares_asked: dict[str, int] = {}
     shares_found: dict[str, int] = {}
     slower: list[tuple[int, str]] = []
@@ -129,7 +131,7 @@ def precision_report(layers: Sequence[EngineLayer], asked: Mapping[str, tuple[st
         got = found.get(node, "unknown")
         shares_asked[precision] = shares_asked.get(precision, 0) + products
         shares_found[got] = shares_found.get(got, 0) + products
-        if got == "unknown" or PRECISIONS.index(got) > PRECISIONS.index(precision):
+        if got == "unknown" or NARROWEST_FIRST.index(got) > NARROWEST_FIRST.index(precision):
             slower.append((products, node))
     slower.sort(reverse=True)
     return PrecisionReport(

@@ -193,7 +193,6 @@ def source_file(manifest: Manifest, precision: str, strongly_typed: bool) -> str
     """
     target = "any" if precision == "fp32" else "tensorrt" if strongly_typed else "tensorrt-weak"
     for name, spec in manifest.model_files.items():
-        # Of float16 there is no weakly typed file of its own: the builder may narrow the one of float32.
         if (spec.precision, spec.target) == (precision, target):
             return name
     raise ValueError(

@@ -8,7 +8,6 @@ import shutil
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
 from functools import partial
 from importlib import metadata
 from pathlib import Path
@@ -21,6 +20,7 @@ from torch import nn
 from deploy.engines.record import ENGINES
 from deploy.files import sha256_of, write_json
 from deploy.io import read_image
+from deploy.machine import now
 from deploy.manifest import MANIFEST_NAME, Manifest, load_manifest, save_manifest
 from deploy.preprocess import Preprocessor
 from deploy.reference import REFERENCE_NAME, Reference, save_reference
@@ -192,11 +192,6 @@ def tool_versions() -> dict[str, str]:
         except metadata.PackageNotFoundError:
             continue
     return versions
-
-
-def now() -> str:
-    """Date and time in UTC, ISO 8601."""
-    return datetime.now(timezone.utc).isoformat(timespec="seconds")
 
 
 def _batches(tensors: Sequence[Array], batch: int) -> list[Array]:

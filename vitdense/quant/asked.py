@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 
 import onnx
 from onnx import TensorProto
@@ -10,15 +10,13 @@ from onnx import TensorProto
 from . import scope
 
 
-def asked_precisions(
-    model: onnx.ModelProto, products: Mapping[str, int], whole: Collection[str], weak: bool
-) -> dict[str, dict[str, int]]:
+def asked_precisions(model: onnx.ModelProto, products: Mapping[str, int], weak: bool) -> dict[str, dict[str, int]]:
     """Sorts the products of a file by the precision that is meant for them.
 
     Args:
         model: As it was written, with its types.
-        products: Multiplications of each node that multiplies, from :func:`.units.count_products` of the float32 file.
-        whole: Names of the nodes that stay in float32.
+        products: Multiplications of each node that multiplies, from :func:`.units.count_products` of the float32 file;
+            nodes of other names are left out.
         weak: Whether the builder chooses float16 itself, where the file says float32.
 
     Returns:
@@ -34,7 +32,7 @@ def asked_precisions(
             continue
         if rounded & set(node.input):
             precision = "int8"
-        elif halves & set(node.output) or (weak and node.name not in whole):
+        elif weak or halves & set(node.output):
             precision = "fp16"
         else:
             precision = "fp32"

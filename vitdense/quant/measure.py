@@ -9,13 +9,12 @@ from typing import Any
 from mmengine.config import Config
 
 from deploy.latency import Latency, measure, paired_ratio
-from deploy.machine import cpu_model
+from deploy.machine import cpu_model, now
 from deploy.predictor import Predictor
 
 from ..errors import ParityError
 from ..evaluation import LABELS, Score, agreement_on, evaluate, largest_drop
 from ..evaluation.evaluate import Data
-from ..export.bundle import now
 from .calibration import CalibrationSet
 
 _WARMUP, _ITERATIONS = 3, 15

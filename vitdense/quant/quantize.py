@@ -15,7 +15,7 @@ from mmengine.config import Config
 
 from deploy.files import sha256_of
 from deploy.io import read_image
-from deploy.machine import cpu_model
+from deploy.machine import cpu_model, now
 from deploy.manifest import Manifest, load_manifest, save_manifest
 from deploy.predictor import Predictor
 from deploy.preprocess import Preprocessor
@@ -25,7 +25,7 @@ from deploy.runtimes.base import check_threads
 from ..evaluation import open_data
 from ..evaluation.evaluate import Data
 from ..evaluation.split import open_split
-from ..export.bundle import MODEL_FILE, RECEIPT_FILE, WORK_PREFIX, file_spec, now, tool_versions
+from ..export.bundle import MODEL_FILE, RECEIPT_FILE, WORK_PREFIX, file_spec, tool_versions
 from . import scope
 from .calibration import CalibrationSet, collect_calibration
 from .measure import agreement_record, latency_record, scored_record

@@ -111,7 +111,7 @@ def _write_tensorrt(folder: Path, model: onnx.ModelProto, quantized: onnx.ModelP
     asked = {}
     for file, result in zip(TENSORRT.files, made, strict=True):
         onnx.save(result, folder / file.name)
-        asked[file.name] = asked_precisions(result, products, post, weak=file.target == "tensorrt-weak")
+        asked[file.name] = asked_precisions(result, products, weak=file.target == "tensorrt-weak")
     return asked
 
 
