@@ -30,7 +30,7 @@ from vitdense.analysis.cost import BlockCost
 from vitdense.analysis.sheet import CAUTION, draw_sheet
 from vitdense.checkpoints import load_pretrained, load_trained, use_safe_loader
 from vitdense.config import load_config
-from vitdense.engine.build import build_model
+from vitdense.engine.build import build_model, image_shape
 from vitdense.models import ViT
 
 MAX_TOKENS = 5000  # heads times the square of it are stored for every block
@@ -45,7 +45,9 @@ def parse_args() -> argparse.Namespace:
     weights.add_argument("--checkpoint", help="weights of the whole model, trained with CONFIG")
     weights.add_argument("--pretrained", help="weights of the backbone (default: those of its init_cfg)")
     parser.add_argument("--source", default="auto", help="of --pretrained, see docs/checkpoints.md (default: auto)")
-    parser.add_argument("--shape", type=int, nargs=2, metavar=("H", "W"), default=(448, 448), help="default: 448 448")
+    parser.add_argument(
+        "--shape", type=int, nargs=2, metavar=("H", "W"), help="default: that of the config's test images"
+    )
     parser.add_argument("--place", type=int, nargs=2, metavar=("ROW", "COLUMN"), help="patch (default: the middle)")
     parser.add_argument("--cfg-options", nargs="+", action=DictAction, help="override the config: key=value ...")
     return parser.parse_args()
@@ -56,6 +58,7 @@ def main() -> None:
     use_safe_loader()
     cfg = load_config(args.config, args.cfg_options)
     pixels = read_image(args.image)
+    args.shape = args.shape or image_shape(cfg)
     if min(args.shape) < 1:
         raise ValueError(f"--shape must be positive, got {args.shape}")
     model = build_model(cfg)
@@ -158,7 +161,7 @@ def summary(args: argparse.Namespace, weights: str, record: TokenRecord, costs: 
 def most_attended_text(record: TokenRecord, block: int) -> str:
     found = most_attended_of(record, block)
     name = f"token {found['prefix_token']}" if "prefix_token" in found else f"{found['row']},{found['column']}"
-    return f"{name}: {found['share']:.0%}"
+    return f"{name}: {found['share']:.1%}"
 
 
 def block_table(record: TokenRecord, costs: list[BlockCost]) -> Table:

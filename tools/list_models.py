@@ -7,15 +7,13 @@ import argparse
 import re
 from pathlib import Path
 
-from mmengine.config import Config
 from rich.progress import track
 
 from deploy.cli import run_cli
 from deploy.files import atomic_write
 from vitdense.analysis import part_costs
 from vitdense.config import load_config
-from vitdense.datasets import leaf_datasets
-from vitdense.engine.build import build_shapes
+from vitdense.engine.build import build_shapes, image_shape
 
 ROOT = Path(__file__).resolve().parents[1]
 HEADER = """# Models
@@ -65,7 +63,7 @@ def row_of(path: Path) -> str:
     name = path.relative_to(ROOT)
     docstring = path.read_text().split('"""')[1]
     cfg = load_config(path)
-    shape = input_shape(cfg)
+    shape = image_shape(cfg)
     proposals = cfg.model.get("test_cfg", {}).get("rpn", {}).get("max_per_img", 0)
     model = build_shapes(cfg)
     costs = part_costs(model, shape, proposals)
@@ -94,22 +92,6 @@ def score_of(docstring: str) -> str:
     if not found:
         raise ValueError(f"this docstring of a config states no score: {paragraphs[0][:80]}")
     return " ".join(found).removeprefix("Score: ").rstrip(".")
-
-
-def input_shape(cfg: Config) -> tuple[int, int]:
-    """Height and width of a test image: the padded square of a detector, else what the test pipeline resizes to."""
-    if "test_dataloader" not in cfg:
-        return tuple(cfg.crop_size)  # a distillation
-    divisor = cfg.model.get("data_preprocessor", {}).get("pad_size_divisor", 1)
-    if divisor > 100:
-        return divisor, divisor
-    crop = cfg.model.get("test_cfg", {}).get("crop_size")
-    if crop is not None:
-        return tuple(crop)
-    _, dataset = next(leaf_datasets(cfg.test_dataloader.dataset, ""))
-    resize = next(step for step in dataset.pipeline if step.type in ("Resize", "FixScaleResize"))
-    width, height = resize.scale
-    return height, width
 
 
 if __name__ == "__main__":

@@ -35,8 +35,9 @@ def test_pretrained_weights_of_any_kind_without_a_flood(run_tool, small_segmente
     bare = {key.removeprefix(prefix): value for key, value in state.items() if key.startswith(prefix)}
     torch.save(bare, tmp_path / "bare.pth")
     arguments = [small_segmenter.config, image_in(tmp_path), "--pretrained", tmp_path / "bare.pth"]
-    result = run_tool("tools/analyze.py", *arguments, "--out", tmp_path / "out", "--shape", 72, 96)
+    result = run_tool("tools/analyze.py", *arguments, "--out", tmp_path / "out")
     assert result.returncode == 0, (result.stdout + result.stderr)[-3000:]
+    assert json.loads((tmp_path / "out/tokens.json").read_text())["shape"] == [96, 96], "the config's own size"
     assert "vitdense from" in result.stdout and len(result.stdout.splitlines()) < 30
     assert json.loads((tmp_path / "out/tokens.json").read_text())["weights"].endswith("bare.pth")
 
@@ -46,7 +47,7 @@ def test_mistakes(refused, small_segmenter, tmp_path):
     for arguments, message in (
         ([small_segmenter.config, tmp_path / "absent.png"], "there is no image"),
         ([small_segmenter.config, image], "give weights: --checkpoint or --pretrained"),
-        ([small_segmenter.config, image, "--place", 99, 0], "outside the grid of 56 x 56"),
+        ([small_segmenter.config, image, "--place", 99, 0], "outside the grid of 12 x 12"),
         ([small_segmenter.config, image, "--shape", 2000, 2000], "of at most 5000 is stored"),
         ([small_segmenter.config, image, "--shape", 0, 8], "must be positive"),
         ([small_segmenter.config, image, "--checkpoint", tmp_path / "absent.pth"], "does not exist"),

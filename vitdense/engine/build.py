@@ -57,6 +57,28 @@ def build_test_dataset(cfg: Config) -> Any:
         raise ValueError(f"the test data of the config cannot be built: {error}") from error
 
 
+def image_shape(cfg: Config) -> tuple[int, int]:
+    """Height and width of a test image of a config: the padded square of a detector, else what its pipeline resizes to.
+
+    Raises:
+        ValueError: The config has no test data, or resizes them to no fixed size.
+    """
+    if "crop_size" in cfg and "test_dataloader" not in cfg:
+        return tuple(cfg.crop_size)  # a distillation
+    divisor = cfg.model.get("data_preprocessor", {}).get("pad_size_divisor", 1)
+    if divisor > 100:
+        return divisor, divisor
+    crop = cfg.model.get("test_cfg", {}).get("crop_size")
+    if crop is not None:
+        return tuple(crop)
+    _, dataset = next(leaf_datasets(cfg.get("test_dataloader", {}).get("dataset", {}), ""))
+    steps = [step for step in dataset.get("pipeline", ()) if step["type"] in ("Resize", "FixScaleResize")]
+    if not steps or "scale" not in steps[0]:
+        raise ValueError("the test pipeline of the config has no Resize with a scale, so give the image's size")
+    width, height = steps[0]["scale"]
+    return height, width
+
+
 def dataset_metainfo(cfg: Config) -> dict[str, Any]:
     """Classes and palette of ``cfg.test_dataloader``, without touching its files."""
     init_default_scope(cfg.get("default_scope", "mmengine"))
