@@ -20,7 +20,7 @@ from deploy.machine import PowerMonitor, environment, peak_memory_mb
 from deploy.manifest import PRECISIONS, InputSpec, load_manifest
 from deploy.predictor import Predictor
 from deploy.reference import REFERENCE_NAME, check_reference, load_reference
-from deploy.runtimes import RUNTIMES
+from deploy.runtimes import ENGINE_RUNTIMES, RUNTIMES
 from deploy.specs import TARGETS
 from deploy.table import format_table
 
@@ -260,21 +260,22 @@ def parse_args(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def default_precisions(bundle: str, runtime: str) -> list[str | None]:
-    """What is measured unless asked otherwise: of TensorRT every engine that fits this device, else the default."""
-    if runtime != "tensorrt":
+    """What is measured unless asked otherwise: of engines every one that fits this device, else the default."""
+    if runtime not in ENGINE_RUNTIMES:
         return [None]
     from deploy.engines.device import read_device
     from deploy.engines.record import mismatch, records_of
-    from deploy.engines.releases import import_tensorrt
+    from deploy.engines.releases import runtime_version
 
-    version, device, manifest = str(import_tensorrt().__version__), read_device(), load_manifest(bundle)
-    fitting = {item.precision for item in records_of(bundle) if mismatch(item, manifest, device, version) is None}
+    version, device, manifest = runtime_version(runtime), read_device(), load_manifest(bundle)
+    records = records_of(bundle)
+    fitting = {item.precision for item in records if mismatch(item, manifest, device, runtime, version) is None}
     return [precision for precision in PRECISIONS if precision in fitting] or [None]
 
 
 def this_device(runtime: str) -> Any:
     """Describe the GPU and board that TensorRT ran on; None for a CPU."""
-    if runtime != "tensorrt":
+    if runtime not in ENGINE_RUNTIMES:
         return None
     from deploy.engines.device import read_device
 

@@ -4,24 +4,28 @@ from __future__ import annotations
 
 import argparse
 import shlex
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from deploy.cli import run_cli
-from deploy.engines.build import FLOAT32_PREFIX, BuildRequest, Built, build, make_log, show_progress
+from deploy.engines.build import FLOAT32_PREFIX, BuildRequest, Built, build, show_progress
 from deploy.engines.device import Device, read_device
-from deploy.engines.layers import NARROWEST_FIRST, PrecisionReport, precision_report, read_layers
+from deploy.engines.layers import check_precision, inspect
 from deploy.engines.record import ENGINES, EngineRecord, engine_name, save_engine, source_file
-from deploy.engines.releases import Release, import_tensorrt, release_of
+from deploy.engines.releases import Release, import_tensorrt, release_of, runtime_version
+from deploy.engines.torch_compile import compile_program, save_compiled
 from deploy.files import sha256_of
 from deploy.machine import now
 from deploy.manifest import PRECISIONS, Manifest, load_manifest
 from deploy.reference import REFERENCE_NAME, ReferenceCheck, check_reference, load_reference
+from deploy.runtimes import ENGINE_RUNTIMES, create_runtime
 from deploy.table import format_table
 
 _FREE_SHARE = 0.5  # of the free memory, for the work space of kernels: a Jetson's CPU uses the same memory
+_MIN_SHARE = 0.9
 _MIB = 1 << 20
 Plan = list[tuple[str, bool, str]]
 
@@ -32,6 +36,12 @@ def parse_args(argv: Sequence[str] | None) -> argparse.Namespace:
         prog="python -m deploy.build_engine", description="Build TensorRT engines of a bundle on this device."
     )
     parser.add_argument("bundle", metavar="BUNDLE", help="folder with model.json and the model files")
+    parser.add_argument(
+        "--runtime",
+        choices=ENGINE_RUNTIMES,
+        default="tensorrt",
+        help="what will run them; torch-tensorrt compiles the bundle's exported programs; default: tensorrt",
+    )
     parser.add_argument(
         "--precision", choices=PRECISIONS, nargs="+", help="default: fp16 and int8, as far as the bundle has files"
     )
@@ -51,9 +61,8 @@ def parse_args(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--min-share",
         type=float,
-        default=0.9,
         metavar="SHARE",
-        help="of the multiplications, how many must run as asked or narrower, 0 to 1; default: 0.9",
+        help=f"of the multiplications, how many must run as asked or narrower, 0 to 1; default: {_MIN_SHARE}",
     )
     parser.add_argument(
         "--print-trtexec", action="store_true", help="print the command lines of trtexec that do the same, and end"
@@ -122,47 +131,9 @@ def trtexec_line(bundle: str, model: str, name: str, strong: bool, precision: st
     return shlex.join(words)
 
 
-def inspect(trt: Any, engine: bytes, manifest: Manifest, model: str, precision: str) -> PrecisionReport:
-    """Read from an engine in which precision its layers compute.
-
-    Raises:
-        ValueError: It cannot be loaded, or says nothing of its layers.
-    """
-    log = make_log(trt)
-    runtime = trt.Runtime(log)
-    loaded = runtime.deserialize_cuda_engine(engine)
-    if loaded is None:
-        raise ValueError(f"TensorRT cannot load the engine that it built: {'; '.join(log.errors[-2:])}")
-    text = loaded.create_engine_inspector().get_engine_information(trt.LayerInformationFormat.JSON)
-    asked = {
-        node: (kind, products)
-        for kind, nodes in manifest.files[model].layers.items()
-        for node, products in nodes.items()
-    }
-    layers = read_layers(text)
-    if not asked and precision == "fp32":
-        # The float32 file has no record; none of its layers may be narrower.
-        asked = {node: ("fp32", 1) for layer in layers for node in layer.nodes if layer.precision}
-        narrow = [layer.name for layer in layers if layer.precision in NARROWEST_FIRST[:2]]
-        if narrow:
-            raise ValueError(f"the fp32 engine computes in fewer bits at {', '.join(narrow[:5])}")
-    if not asked:
-        raise ValueError(f"the manifest does not say what {model} asks for; run tools/quantize.py again")
-    return precision_report(layers, asked)
-
-
-def check_precision(report: PrecisionReport, precision: str, lowest: float) -> None:
-    """Raise a `ValueError` if less than the share `lowest` of the multiplications runs as asked or narrower."""
-    if report.share < lowest:
-        found = ", ".join(f"{share:.0%} {name}" for name, share in report.found.items())
-        raise ValueError(
-            f"the {precision} engine is not what was asked for: {report.share:.1%} of its multiplications run as the "
-            f"file says or narrower, at least {lowest:.0%} must; it computes {found}. First: "
-            f"{', '.join(report.slower[:5])}. Nothing was written; --min-share {report.share:.2f} would take it"
-        )
-
-
-def check_outputs(bundle: str, engine: Path, manifest: Manifest, model: str) -> ReferenceCheck | None:
+def check_outputs(
+    bundle: str, engine: Path, manifest: Manifest, model: str, runtime_name: str
+) -> ReferenceCheck | None:
     """Run an engine on the bundle's own inputs; None if the bundle has no reference.
 
     Raises:
@@ -170,17 +141,36 @@ def check_outputs(bundle: str, engine: Path, manifest: Manifest, model: str) -> 
     """
     if not (Path(bundle) / REFERENCE_NAME).is_file():
         return None
-    from deploy.runtimes.tensorrt import TensorRTRuntime
-
-    runtime = TensorRTRuntime(engine, manifest.input, manifest.outputs)
+    runtime = create_runtime(runtime_name, engine, manifest.input, manifest.outputs, threads=1)
     result = check_reference(runtime, load_reference(bundle), model, manifest.outputs)
-    runtime.close()
+    if close := getattr(runtime, "close", None):  # of TensorRT: memory for the next engine
+        close()
     if not result.passed:
         raise ValueError(
             f"the engine of {model} gives other results than the workstation: {result.output} is off by "
             f"{result.error:.2e}, {result.tolerance:.2e} passes. Nothing was written"
         )
     return result
+
+
+@contextmanager
+def trial_of(bundle: str, engine: str) -> Iterator[Path]:
+    """Give a hidden file beside the engines for one that is not checked yet; it does not stay."""
+    folder = Path(bundle) / ENGINES
+    folder.mkdir(exist_ok=True)
+    trial = folder / f".trial-{engine}"
+    try:
+        yield trial
+    finally:
+        trial.unlink(missing_ok=True)
+
+
+def keep(bundle: str, manifest: Manifest, trial: Path, record: EngineRecord) -> EngineRecord:
+    """Check what an engine gives, and only then move it to its place, with its record complete."""
+    check = check_outputs(bundle, trial, manifest, record.model, record.runtime)
+    record = replace(record, sha256=sha256_of(trial), check=None if check is None else asdict(check))
+    save_engine(bundle, trial, record)
+    return record
 
 
 def build_one(
@@ -201,31 +191,24 @@ def build_one(
     """
     precision, strong, model = chosen
     manifest.verify(args.bundle, model)
-    folder = Path(args.bundle) / ENGINES
-    folder.mkdir(exist_ok=True)
-    name = engine_name(device, trt.__version__, precision)
-    request = BuildRequest(
-        Path(args.bundle) / model,
-        precision,
-        strong,
-        workspace,
-        folder / f"{name.rpartition('-')[0]}.timings",
-    )
-    built: Built = build(trt, request, show_progress)
-    report = inspect(trt, built.engine, manifest, model, precision)
-    check_precision(report, precision, args.min_share)
-    trial = folder / f".{name}.trial"
-    try:
+    version = str(trt.__version__)
+    name = engine_name(device, "tensorrt", version, precision)
+    with trial_of(args.bundle, f"{name}.engine") as trial:
+        timings = trial.with_name(f"{name.rpartition('-')[0]}.timings")
+        request = BuildRequest(Path(args.bundle) / model, precision, strong, workspace, timings)
+        built: Built = build(trt, request, show_progress)
+        report = inspect(trt, built.engine, manifest, model, precision)
+        check_precision(report, precision, _MIN_SHARE if args.min_share is None else args.min_share)
         trial.write_bytes(built.engine)
-        check = check_outputs(args.bundle, trial, manifest, model)
         record = EngineRecord(
             engine=f"{name}.engine",
-            sha256=sha256_of(trial),
+            runtime="tensorrt",
+            version=version,
+            sha256="",
             model=model,
             model_sha256=manifest.files[model].sha256,
             precision=precision,
             strongly_typed=strong,
-            tensorrt=str(trt.__version__),
             device=device.to_dict(),
             built={
                 "date": now(),
@@ -234,12 +217,60 @@ def build_one(
                 "warnings": list(built.warnings[:10]),
             },
             layers=report.to_dict(),
-            check=None if check is None else asdict(check),
+            check=None,
         )
-        save_engine(args.bundle, built.engine, record)
-    finally:
-        trial.unlink(missing_ok=True)
-    return record
+        return keep(args.bundle, manifest, trial, record)
+
+
+def compile_one(args: argparse.Namespace, manifest: Manifest, device: Device, precision: str) -> EngineRecord:
+    """Compile one exported program with Torch-TensorRT, check it, and only then write it.
+
+    Returns:
+        Its record.
+
+    Raises:
+        ValueError: The bundle has no such program, it cannot be compiled, or gives other results.
+    """
+    model, workspace = program_of(manifest, precision), workspace_of(args.workspace, device)
+    manifest.verify(args.bundle, model)
+    version = runtime_version(args.runtime)
+    name = engine_name(device, args.runtime, version, precision)
+    print(f"Compiling {precision} from {model}; minutes on a Jetson")
+    compiled = compile_program(Path(args.bundle) / model, manifest.input, workspace)
+    if compiled.in_torch:
+        some = ", ".join(f"{count} x {name}" for name, count in list(compiled.in_torch.items())[:5])
+        print(f"Not taken by TensorRT: {sum(compiled.in_torch.values())} operators ({some}); PyTorch runs them")
+    with trial_of(args.bundle, f"{name}.pt2") as trial:
+        save_compiled(compiled, manifest.input, trial)
+        record = EngineRecord(
+            engine=f"{name}.pt2",
+            runtime=args.runtime,
+            version=version,
+            sha256="",
+            model=model,
+            model_sha256=manifest.files[model].sha256,
+            precision=precision,
+            strongly_typed=True,
+            device=device.to_dict(),
+            built={"date": now(), "seconds": compiled.seconds, "workspace_bytes": workspace, "warnings": []},
+            layers={"engines": compiled.engines, "in_torch": compiled.in_torch},
+            check=None,
+        )
+        return keep(args.bundle, manifest, trial, record)
+
+
+def program_of(manifest: Manifest, precision: str) -> str:
+    """Choose the exported program of a precision.
+
+    Raises:
+        ValueError: There is none; says how to have one.
+    """
+    if precision == "int8":
+        raise ValueError("Torch-TensorRT gets no int8 here; take --runtime tensorrt for it, or --precision fp16")
+    try:
+        return manifest.select("torch", precision)
+    except ValueError as error:
+        raise ValueError(f"{error}: on the workstation run tools/export.py with --format pt2") from error
 
 
 def workspace_of(mib: int | None, device: Device) -> int:
@@ -255,11 +286,37 @@ def records_table(records: Sequence[EngineRecord]) -> str:
     """Format what was built."""
     rows = []
     for record in records:
-        found = ", ".join(f"{name} {share:.0%}" for name, share in record.layers["found"].items())
+        if record.runtime == "tensorrt":
+            found = ", ".join(f"{name} {share:.0%}" for name, share in record.layers["found"].items())
+        else:
+            found = f"as written, {record.layers['engines']} engines"
         error = "no reference" if record.check is None else f"{record.check['error']:.1e}"
         typing = "strongly" if record.strongly_typed else "weakly"
         rows.append([record.engine, record.precision, typing, found, error, f"{record.built['seconds']:.0f}"])
     return format_table(["engine", "asked", "typed", "multiplications in", "error", "seconds"], rows, right={4, 5})
+
+
+def compile_all(args: argparse.Namespace, manifest: Manifest) -> int:
+    """Run the command for Torch-TensorRT.
+
+    Returns:
+        0.
+    """
+    given = {
+        "--strongly-typed or --weakly-typed": args.strongly_typed is not None,
+        "--min-share": args.min_share is not None,
+        "--print-trtexec": args.print_trtexec,
+    }
+    for option in [name for name, used in given.items() if used]:
+        raise ValueError(f"{option} is for --runtime tensorrt; Torch-TensorRT computes as the program says")
+    precisions = list(dict.fromkeys(args.precision or ["fp16"]))
+    for precision in precisions:
+        program_of(manifest, precision)
+    version, device = runtime_version(args.runtime), read_device()
+    print(f"{device.board or device.gpu} ({device.compute_capability}), Torch-TensorRT {version}")
+    print(records_table([compile_one(args, manifest, device, precision) for precision in precisions]))
+    print(f"Compiled programs and their records are in {Path(args.bundle) / ENGINES}")
+    return 0
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -269,9 +326,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         0.
     """
     args = parse_args(argv)
-    if not 0 <= args.min_share <= 1:
+    if args.min_share is not None and not 0 <= args.min_share <= 1:
         raise ValueError(f"--min-share {args.min_share} must lie between 0 and 1")
     manifest = load_manifest(args.bundle)
+    if args.runtime != "tensorrt":
+        return compile_all(args, manifest)
     trt = import_tensorrt()
     release = release_of(trt)
     device = read_device()
@@ -279,7 +338,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     workspace = workspace_of(args.workspace, device)
     if args.print_trtexec:
         for precision, strong, model in chosen:
-            name = engine_name(device, trt.__version__, precision)
+            name = engine_name(device, "tensorrt", trt.__version__, precision)
             print(trtexec_line(args.bundle, model, name, strong, precision, workspace))
         return 0
     print(f"{device.board or device.gpu} ({device.compute_capability}), TensorRT {trt.__version__}")

@@ -15,7 +15,7 @@ from deploy.io import read_image
 from deploy.manifest import load_manifest
 from deploy.postprocess import segmentation_map
 from deploy.preprocess import Geometry, Preprocessor
-from deploy.runtimes import create_runtime
+from deploy.runtimes import ENGINE_RUNTIMES, create_runtime
 
 _Result = TypeVar("_Result")
 
@@ -100,18 +100,18 @@ class Predictor:
 
     def _choose(self, bundle: Path, runtime: str, precision: str | None, target: str | None) -> tuple[str, Path]:
         """The model file, and what the runtime loads: it, or the engine that was built from it here."""
-        if runtime != "tensorrt":
+        if runtime not in ENGINE_RUNTIMES:
             filename = self.manifest.select(runtime, precision, target)
             self.manifest.verify(bundle, filename)
             return filename, bundle / filename
         if target is not None:
-            raise ValueError(f"target {target!r}: TensorRT loads the engines of the bundle; choose by precision")
+            raise ValueError(f"target {target!r}: {runtime} loads the engines of the bundle; choose by precision")
         from deploy.engines.device import read_device
         from deploy.engines.record import find_engine, verify_engine
-        from deploy.engines.releases import import_tensorrt
+        from deploy.engines.releases import runtime_version
 
-        version = str(import_tensorrt().__version__)
-        record = find_engine(bundle, self.manifest, read_device(), version, precision)
+        version = runtime_version(runtime)
+        record = find_engine(bundle, self.manifest, read_device(), runtime, version, precision)
         return record.model, verify_engine(bundle, record)
 
     def predict(self, image: str | os.PathLike[str] | npt.NDArray[np.uint8]) -> Prediction:

@@ -41,7 +41,7 @@ def parse_args() -> argparse.Namespace:
         nargs="+",
         default=["onnx"],
         choices=("onnx", "pt2"),
-        help="pt2: an exported program of PyTorch beside the ONNX file, which is always written (default: onnx)",
+        help="pt2: exported programs of PyTorch, FP32 and FP16, beside the ONNX file, which is always written",
     )
     parser.add_argument("--batch", type=int, default=1, help="images per run (default: 1)")
     parser.add_argument(

@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from deploy.engines.build import make_log
+from deploy.manifest import Manifest
 from deploy.specs import PRECISIONS
 
 NARROWEST_FIRST = PRECISIONS[::-1]
@@ -141,3 +143,43 @@ def precision_report(layers: Sequence[EngineLayer], asked: Mapping[str, tuple[st
         slower=tuple(node for _, node in slower),
         share=1 - sum(products for products, _ in slower) / total,
     )
+
+
+def inspect(trt: Any, engine: bytes, manifest: Manifest, model: str, precision: str) -> PrecisionReport:
+    """Read from an engine in which precision its layers compute.
+
+    Raises:
+        ValueError: It cannot be loaded, or says nothing of its layers.
+    """
+    log = make_log(trt)
+    runtime = trt.Runtime(log)
+    loaded = runtime.deserialize_cuda_engine(engine)
+    if loaded is None:
+        raise ValueError(f"TensorRT cannot load the engine that it built: {'; '.join(log.errors[-2:])}")
+    text = loaded.create_engine_inspector().get_engine_information(trt.LayerInformationFormat.JSON)
+    asked = {
+        node: (kind, products)
+        for kind, nodes in manifest.files[model].layers.items()
+        for node, products in nodes.items()
+    }
+    layers = read_layers(text)
+    if not asked and precision == "fp32":
+        # The float32 file has no record; none of its layers may be narrower.
+        asked = {node: ("fp32", 1) for layer in layers for node in layer.nodes if layer.precision}
+        narrow = [layer.name for layer in layers if layer.precision in NARROWEST_FIRST[:2]]
+        if narrow:
+            raise ValueError(f"the fp32 engine computes in fewer bits at {', '.join(narrow[:5])}")
+    if not asked:
+        raise ValueError(f"the manifest does not say what {model} asks for; run tools/quantize.py again")
+    return precision_report(layers, asked)
+
+
+def check_precision(report: PrecisionReport, precision: str, lowest: float) -> None:
+    """Raise a `ValueError` if less than the share `lowest` of the multiplications runs as asked or narrower."""
+    if report.share < lowest:
+        found = ", ".join(f"{share:.0%} {name}" for name, share in report.found.items())
+        raise ValueError(
+            f"the {precision} engine is not what was asked for: {report.share:.1%} of its multiplications run as the "
+            f"file says or narrower, at least {lowest:.0%} must; it computes {found}. First: "
+            f"{', '.join(report.slower[:5])}. Nothing was written; --min-share {report.share:.2f} would take it"
+        )

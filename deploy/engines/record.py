@@ -10,8 +10,9 @@ from typing import Any
 
 from deploy.engines.device import Device
 from deploy.engines.releases import version_of
-from deploy.files import atomic_write, sha256_of, write_json
+from deploy.files import sha256_of, write_json
 from deploy.manifest import Manifest
+from deploy.runtimes import ENGINE_RUNTIMES
 from deploy.specs import PRECISIONS, check_choice, check_file_name
 
 ENGINES = "engines"
@@ -20,19 +21,20 @@ RECORD_VERSION = 1
 
 @dataclass(frozen=True)
 class EngineRecord:
-    """What `engines/<device>-<tensorrt>-<precision>.json` says of the engine beside it.
+    """What `engines/<device>-<version>-<precision>.json` says of the engine beside it.
 
     Attributes:
-        engine: Name of its file.
+        engine: Name of its file: a TensorRT engine, or a program that Torch-TensorRT compiled.
+        runtime: Which of `deploy.runtimes.ENGINE_RUNTIMES` built it and loads it.
+        version: Of that, the only one that can load it.
         sha256: Of the engine.
         model: Name of the bundle's file that it was built from.
         model_sha256: Of that file.
         precision: 'fp32', 'fp16' or 'int8'.
         strongly_typed: Whether it computes as the file says.
-        tensorrt: Version that built it, the only one that can load it.
         device: As in `Device`, at the time of the build.
         built: When, and how long it took.
-        layers: The precisions found in it, as in `PrecisionReport`.
+        layers: The precisions found in it, as in `PrecisionReport`; of a compiled program 'engines' and 'in_torch'.
         check: How it agreed with the workstation's outputs, as in `ReferenceCheck`; None if there are none.
         record_version: Of this format.
 
@@ -41,12 +43,13 @@ class EngineRecord:
     """
 
     engine: str
+    runtime: str
+    version: str
     sha256: str
     model: str
     model_sha256: str
     precision: str
     strongly_typed: bool
-    tensorrt: str
     device: dict[str, Any]
     built: dict[str, Any]
     layers: dict[str, Any]
@@ -58,35 +61,39 @@ class EngineRecord:
             raise ValueError(f"engine record_version is {self.record_version!r}; this deploy reads {RECORD_VERSION}")
         check_file_name("engine file", self.engine)
         check_file_name("engine model", self.model)
+        check_choice("engine runtime", self.runtime, tuple(ENGINE_RUNTIMES))
         check_choice("engine precision", self.precision, PRECISIONS)
-        for name in ("sha256", "model_sha256", "tensorrt"):
+        for name in ("sha256", "model_sha256", "version"):
             if not isinstance(getattr(self, name), str):
                 raise ValueError(f"engine {name} is {getattr(self, name)!r}; expected a string")
         for name in ("device", "built", "layers"):
             if not isinstance(getattr(self, name), dict):
                 raise ValueError(f"engine {name} is {getattr(self, name)!r}; expected an object")
-        version_of(self.tensorrt)
+        version_of(self.version)
 
 
-def engine_name(device: Device, tensorrt: str, precision: str) -> str:
+def engine_name(device: Device, runtime: str, version: str, precision: str) -> str:
     """Return the file name of an engine, without its ending."""
-    return f"{device.slug}-{tensorrt}-{precision}"
+    software = version if runtime == "tensorrt" else f"{runtime}-{version}"
+    return f"{device.slug}-{software}-{precision}"
 
 
-def save_engine(bundle: str | os.PathLike[str], engine: bytes, record: EngineRecord) -> Path:
-    """Write an engine and its record into a bundle; an older one of the same name is replaced.
+def save_engine(bundle: str | os.PathLike[str], trial: Path, record: EngineRecord) -> Path:
+    """Move a finished engine to its place in a bundle and write its record; an older one of its name is replaced.
 
     Each file is whole or absent, and the record holds the engine's hash: what is left of an interruption between the
     two is refused by `load_record` and `verify_engine`.
 
+    Args:
+        bundle: The bundle's folder.
+        trial: The engine, in the folder of the bundle's engines under another name.
+        record: Of the engine.
+
     Returns:
         The engine's path.
     """
-    folder = Path(bundle) / ENGINES
-    folder.mkdir(exist_ok=True)
-    path = folder / record.engine
-    with atomic_write(path) as temporary:
-        temporary.write_bytes(engine)
+    path = Path(bundle) / ENGINES / record.engine
+    os.replace(trial, path)
     write_json(path.with_suffix(".json"), asdict(record))
     return path
 
@@ -108,7 +115,7 @@ def load_record(path: Path) -> EngineRecord:
         record = EngineRecord(**values)
     except (ValueError, TypeError, AttributeError) as error:
         raise ValueError(f"{path} is not an engine's record ({error}); build the engine again") from error
-    if path.with_suffix(".engine").name != record.engine:
+    if path.stem != Path(record.engine).stem:
         raise ValueError(f"{path} is the record of {record.engine}, not of {path.stem}; build the engine again")
     return record
 
@@ -119,15 +126,21 @@ def records_of(bundle: str | os.PathLike[str]) -> list[EngineRecord]:
 
 
 def find_engine(
-    bundle: str | os.PathLike[str], manifest: Manifest, device: Device, tensorrt: str, precision: str | None = None
+    bundle: str | os.PathLike[str],
+    manifest: Manifest,
+    device: Device,
+    runtime: str,
+    version: str,
+    precision: str | None = None,
 ) -> EngineRecord:
-    """Choose the engine that fits this device, TensorRT and bundle.
+    """Choose the engine that fits this device, runtime and bundle.
 
     Args:
         bundle: The bundle's folder.
         manifest: Its manifest.
         device: This device.
-        tensorrt: Version of TensorRT here.
+        runtime: One of `deploy.runtimes.ENGINE_RUNTIMES`.
+        version: Of it here.
         precision: 'fp32', 'fp16' or 'int8'. Defaults to the narrowest that there is.
 
     Raises:
@@ -135,24 +148,25 @@ def find_engine(
     """
     records = records_of(bundle)
     chosen = PRECISIONS[::-1] if precision is None else (precision,)
-    reasons = {record.engine: mismatch(record, manifest, device, tensorrt) for record in records}
+    reasons = {record.engine: mismatch(record, manifest, device, runtime, version) for record in records}
     for wanted in chosen:
         for record in records:
             if record.precision == wanted and reasons[record.engine] is None:
                 return record
     command = f"python -m deploy.build_engine {os.fspath(bundle)}" + (f" --precision {precision}" if precision else "")
+    command += f" --runtime {runtime}" if runtime != "tensorrt" else ""
     others = [f"{name} ({reason or 'another precision'})" for name, reason in reasons.items()]
     have = f"has {', '.join(others)}" if others else "has no engine"
     raise ValueError(
-        f"the bundle {have}; for {device.gpu} ({device.compute_capability}) with TensorRT {tensorrt}"
+        f"the bundle {have}; for {device.gpu} ({device.compute_capability}) with {ENGINE_RUNTIMES[runtime]} {version}"
         f"{f' in {precision}' if precision else ''} build one: {command}"
     )
 
 
-def mismatch(record: EngineRecord, manifest: Manifest, device: Device, tensorrt: str) -> str | None:
+def mismatch(record: EngineRecord, manifest: Manifest, device: Device, runtime: str, version: str) -> str | None:
     """Say why an engine must not be loaded here; None if it may."""
-    if record.tensorrt != tensorrt:
-        return f"built with TensorRT {record.tensorrt}"
+    if (record.runtime, record.version) != (runtime, version):
+        return f"built with {ENGINE_RUNTIMES[record.runtime]} {record.version}"
     for name, value in (("gpu", device.gpu), ("compute_capability", device.compute_capability)):
         if record.device.get(name) != value:
             return f"built on {record.device.get('gpu')} ({record.device.get('compute_capability')})"

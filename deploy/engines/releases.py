@@ -7,6 +7,8 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+from deploy.engines.torch_compile import import_torch_tensorrt
+
 INSTALL = "it comes with JetPack (apt install python3-libnvinfer); elsewhere: pip install tensorrt"
 RTX = "tensorrt_rtx"
 
@@ -58,6 +60,16 @@ def import_tensorrt() -> Any:
     if not hasattr(module, "Builder"):  # a folder of that name is an empty namespace package
         raise ImportError(f"the module tensorrt at {list(module.__path__)} is not TensorRT: {INSTALL}")
     return module
+
+
+def runtime_version(runtime: str) -> str:
+    """Return the version of TensorRT, or of Torch-TensorRT where `runtime` is 'torch-tensorrt'.
+
+    Raises:
+        ImportError: It is not installed.
+        ValueError: Torch-TensorRT finds no GPU.
+    """
+    return str((import_tensorrt() if runtime == "tensorrt" else import_torch_tensorrt()).__version__)
 
 
 def version_of(text: str) -> tuple[int, int]:

@@ -7,11 +7,13 @@ from pathlib import Path
 from deploy.runtimes.base import Runtime
 from deploy.specs import InputSpec, OutputSpec, check_choice
 
-__all__ = ["FILE_RUNTIMES", "RUNTIMES", "Runtime", "create_runtime"]
+__all__ = ["ENGINE_RUNTIMES", "FILE_RUNTIMES", "RUNTIMES", "Runtime", "create_runtime"]
 
 # Which load the bundle's files.
 FILE_RUNTIMES = ("openvino", "onnxruntime", "onnxruntime-cuda", "onnxruntime-tensorrt", "torch")
-RUNTIMES = (*FILE_RUNTIMES, "tensorrt")  # which loads engines that were built from them on the device
+# Which load engines that were built from them on the device.
+ENGINE_RUNTIMES = {"tensorrt": "TensorRT", "torch-tensorrt": "Torch-TensorRT"}
+RUNTIMES = (*FILE_RUNTIMES, *ENGINE_RUNTIMES)
 
 
 def create_runtime(
@@ -30,7 +32,7 @@ def create_runtime(
             `deploy.engines.record.verify_engine`.
         input_spec: The manifest's input; the file must agree with it.
         output_specs: The manifest's outputs; the file must have them, and a call returns exactly these.
-        threads: CPU threads, 1 or more; of no meaning to TensorRT.
+        threads: CPU threads, 1 or more; of no meaning to engines.
 
     Raises:
         ValueError: An unknown name, a file the runtime cannot load, or one that differs from the manifest.
@@ -49,10 +51,10 @@ def create_runtime(
         from deploy.runtimes.tensorrt import TensorRTRuntime
 
         return TensorRTRuntime(path, input_spec, output_specs)
-    if name == "torch":
+    if name in ("torch", "torch-tensorrt"):
         from deploy.runtimes.torch import TorchRuntime
 
-        return TorchRuntime(path, input_spec, output_specs, threads=threads)
+        return TorchRuntime(path, input_spec, output_specs, threads=threads, name=name)
     from deploy.runtimes.onnxruntime import ONNXRuntime
 
     return ONNXRuntime(path, input_spec, output_specs, threads=threads, name=name)

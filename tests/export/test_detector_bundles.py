@@ -6,9 +6,12 @@ import shutil
 import cv2
 import onnx
 import pytest
+import torch
 from onnx.numpy_helper import to_array
 
+from deploy.detections import match
 from deploy.manifest import load_manifest
+from deploy.predictor import Predictor
 from vitdense.quant.scope import (
     decoding_nodes,
     last_predictors,
@@ -65,6 +68,29 @@ def test_the_device_side_draws_and_lists_objects(bundle, run_tool, data_root, tm
     assert few.returncode == 0
     chosen = json.loads((tmp_path / "few/predictions.json").read_text())["images"][0]["objects"]
     assert len(chosen) < len(report["images"][0]["objects"]) and all(item["score"] >= 0.7 for item in chosen)
+
+
+def test_the_half_program_decodes_in_float32(bundle, data_root):
+    """The same parts stay whole as in the ONNX file's: boxes, overlaps, what a head does behind its predictors."""
+    program = torch.export.load(str(bundle[0] / "model.fp16.pt2"))
+    nodes = [node for node in program.graph.nodes if node.op == "call_function"]
+    nodes = [node for node in nodes if isinstance(node.meta.get("val"), torch.Tensor)]
+    kinds = {node: node.meta["val"].dtype for node in nodes}
+    products = [node for node in nodes if "conv" in str(node.target) or "aten.linear" in str(node.target)]
+    assert len(products) >= 30 and {kinds[node] for node in products} == {torch.float16}
+    rounds = [
+        node for node in nodes if str(node.target).split(".")[1] in ("exp", "sigmoid", "topk", "maximum", "minimum")
+    ]
+    assert len(rounds) >= 20 and torch.float16 not in {kinds[node] for node in rounds}
+    found, expected = ([], [])
+    for precision, objects in (("fp16", found), ("fp32", expected)):
+        predictor = Predictor(bundle[0], runtime="torch", precision=precision, threads=2)
+        for name in (data_root / "bccd/ImageSets/Main/test.txt").read_text().split()[:4]:
+            objects.append(predictor.predict(data_root / f"bccd/JPEGImages/{name}.jpg").detections)
+    assert sum(len(item) for item in expected) >= 40
+    for one, other in zip(found, expected, strict=True):
+        counts = match(one, other, iou=0.97, score_tolerance=0.02)
+        assert counts.matched >= 0.97 * max(len(one), len(other))
 
 
 @pytest.mark.parametrize("runtime", ["openvino", "torch"])

@@ -23,11 +23,12 @@ from deploy.io import read_image
 from deploy.machine import now
 from deploy.manifest import MANIFEST_NAME, Manifest, load_manifest, save_manifest
 from deploy.preprocess import Preprocessor
-from deploy.reference import REFERENCE_NAME, Reference, save_reference
+from deploy.reference import REFERENCE_NAME, Reference, check_reference, save_reference
 from deploy.runtimes import create_runtime
-from deploy.specs import FileSpec
+from deploy.specs import FileSpec, OutputSpec
 
 from ..engine.build import dataset_metainfo
+from ..errors import ParityError
 from ..models import ViT
 from .detection.graph import DetectorGraph, detector_thresholds
 from .detection.parity import eager_detections
@@ -35,16 +36,18 @@ from .lowering import lower
 from .onnx_export import OPSET, export_onnx
 from .parity import Array, Parity, check_detections, check_parity, eager_outputs, installed_runtimes
 from .spec import classes_and_palette, input_spec, output_specs
-from .torch_program import export_program
+from .torch_half import HalfProgram
+from .torch_program import save_program, trace_program
 from .wrappers import wrap
 
 MODEL_FILE = "model.onnx"
-PROGRAM_FILE = "model.pt2"
+PROGRAM_FILE, HALF_PROGRAM_FILE = "model.pt2", "model.fp16.pt2"
 RECEIPT_FILE = "receipt.json"
 WORK_PREFIX = ".quantize."
 FIGURE_PREFIX = "sensitivity-"
 # What a device may differ by, as max|a - b| / max|b|: float32 on another CPU sums in another order.
 FP32_TOLERANCE = 1e-3
+FP16_TOLERANCE = 0.05
 _REFERENCE_IMAGES = 2
 _COARSEST_STRIDE = 32  # of a convolutional or hierarchical backbone
 _LARGEST_SIDE = 4096
@@ -65,7 +68,7 @@ class ExportRequest:
         batch: Images per run. Defaults to 1.
         overwrite: Whether an existing bundle is replaced. Defaults to False.
         nms: ``rounds`` and ``candidates`` of a detector's graph, where they shall not be the defaults.
-        program: Whether an exported program of PyTorch is written too. Defaults to False.
+        program: Whether exported programs of PyTorch are written too, in float32 and float16. Defaults to False.
     """
 
     out: Path
@@ -125,7 +128,8 @@ def export_bundle(model: nn.Module, cfg: Config, request: ExportRequest) -> tupl
         files = {MODEL_FILE: file_spec(work / MODEL_FILE, "fp32", "any")}
         checked = [(MODEL_FILE, name) for name in installed_runtimes()]
         if request.program:
-            export_program(lowered, request.shape, work / PROGRAM_FILE, request.batch)
+            program = trace_program(lowered, request.shape, request.batch)
+            save_program(program, work / PROGRAM_FILE)
             files[PROGRAM_FILE] = file_spec(work / PROGRAM_FILE, "fp32", "torch")
             checked.append((PROGRAM_FILE, "torch"))
         if detector:
@@ -137,6 +141,14 @@ def export_bundle(model: nn.Module, cfg: Config, request: ExportRequest) -> tupl
             check(work / file, name, tensors, spec=spec, outputs=outputs, threads=request.threads)
             for file, name in checked
         ]
+        runtime = create_runtime("onnxruntime", work / MODEL_FILE, spec, outputs, threads=request.threads)
+        reference = _reference(_batches(tensors, request.batch), runtime, list(files))
+        if request.program:
+            half = trace_program(HalfProgram(program), request.shape, request.batch)
+            save_program(half, work / HALF_PROGRAM_FILE)
+            files[HALF_PROGRAM_FILE] = file_spec(work / HALF_PROGRAM_FILE, "fp16", "torch")
+            runtime = create_runtime("torch", work / HALF_PROGRAM_FILE, spec, outputs, threads=request.threads)
+            reference = _with_half(reference, runtime, outputs)
         manifest = Manifest(
             task=graph.task,
             input=spec,
@@ -148,8 +160,7 @@ def export_bundle(model: nn.Module, cfg: Config, request: ExportRequest) -> tupl
             source=request.source,
             tools=tool_versions(),
         )
-        runtime = create_runtime("onnxruntime", work / MODEL_FILE, spec, outputs, threads=request.threads)
-        save_reference(work, _reference(_batches(tensors, request.batch), runtime, list(files)))
+        save_reference(work, reference)
         write_json(work / RECEIPT_FILE, _receipt(manifest, parities, request))
         save_manifest(work, manifest)
         _swap_in(work, request.out)
@@ -205,6 +216,30 @@ def _reference(tensors: Sequence[Array], runtime: Any, files: Sequence[str]) -> 
     results = [runtime(tensor) for tensor in tensors]
     outputs = {name: tuple(result[name] for result in results) for name in results[0]}
     return Reference(tuple(tensors), dict.fromkeys(files, outputs), dict.fromkeys(files, FP32_TOLERANCE))
+
+
+def _with_half(reference: Reference, runtime: Any, outputs: Sequence[OutputSpec]) -> Reference:
+    """The reference with what the program in float16 gives, once that agrees with float32.
+
+    Raises:
+        ParityError: It does not.
+    """
+    like = Reference(
+        reference.inputs, {HALF_PROGRAM_FILE: reference.outputs[MODEL_FILE]}, {HALF_PROGRAM_FILE: FP16_TOLERANCE}
+    )
+    check = check_reference(runtime, like, HALF_PROGRAM_FILE, outputs)
+    if not check.passed:
+        raise ParityError(
+            f"output '{check.output}' of {HALF_PROGRAM_FILE} is off by {check.error:.2e} from float32 (relative, limit "
+            f"{FP16_TOLERANCE:.0e}); no bundle was written"
+        )
+    results = [runtime(tensor) for tensor in reference.inputs]
+    found = {name: tuple(result[name] for result in results) for name in results[0]}
+    return Reference(
+        reference.inputs,
+        {**reference.outputs, HALF_PROGRAM_FILE: found},
+        {**reference.tolerances, HALF_PROGRAM_FILE: FP16_TOLERANCE},
+    )
 
 
 def _receipt(manifest: Manifest, parities: Sequence[Parity], request: ExportRequest) -> dict[str, Any]:

@@ -5,17 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import torch
+from torch import nn
 
-from .wrappers import Graph
 
-
-def export_program(graph: Graph, shape: tuple[int, int], path: Path, batch: int = 1) -> None:
-    """Writes a graph as one exported program (``.pt2``), static and without breaks.
+def trace_program(graph: nn.Module, shape: tuple[int, int], batch: int = 1) -> torch.export.ExportedProgram:
+    """Traces a graph as one exported program, static and without breaks.
 
     Args:
         graph: Lowered to ``shape``, in evaluation mode.
         shape: (H, W) in pixels.
-        path: The file.
         batch: Images per run. Defaults to 1.
 
     Raises:
@@ -27,8 +25,13 @@ def export_program(graph: Graph, shape: tuple[int, int], path: Path, batch: int 
     if program.range_constraints:
         names = ", ".join(str(symbol) for symbol in program.range_constraints)
         raise ValueError(f"the exported program has sizes that depend on the data ({names}); devices need fixed ones")
+    return program
+
+
+def save_program(program: torch.export.ExportedProgram, path: Path) -> None:
+    """Writes a program (``.pt2``) without the paths of this machine."""
     for module in program.graph_module.modules():
         if isinstance(module, torch.fx.GraphModule):
             for node in module.graph.nodes:
-                node.meta.pop("stack_trace", None)  # paths of this machine
+                node.meta.pop("stack_trace", None)
     torch.export.save(program, str(path))

@@ -30,7 +30,7 @@ def test_an_engine_its_record_and_its_timings(built, jetpack6):
     assert files_in(built) == [f"{NAME}.engine", f"{NAME}.json", "jetson-orin-nano-sm87-10.3.0.timings"]
     record = load_record(built / "engines" / f"{NAME}.json")
     assert (built / "engines" / record.engine).read_bytes() == (built / WEAK).read_bytes()
-    assert record.model == WEAK and not record.strongly_typed and record.tensorrt == "10.3.0"
+    assert record.model == WEAK and not record.strongly_typed and record.version == "10.3.0"
     assert record.device["power_mode"] == "15W" and record.device["l4t"] == "36.4.3"
     assert record.layers["found"] == {"int8": 1.0} and record.check["error"] < 1e-5
     assert jetpack6.limits == {jetpack6.MemoryPoolType.WORKSPACE: 2 << 30}  # half of what is free
@@ -212,8 +212,8 @@ def test_the_narrowest_engine_is_taken(built, jetpack6):
     from deploy.engines.device import read_device
 
     manifest, device = load_manifest(built), read_device()
-    assert find_engine(built, manifest, device, "10.3.0").precision == "int8"
-    record = find_engine(built, manifest, device, "10.3.0", "fp16")
+    assert find_engine(built, manifest, device, "tensorrt", "10.3.0").precision == "int8"
+    record = find_engine(built, manifest, device, "tensorrt", "10.3.0", "fp16")
     assert verify_engine(built, record).name.endswith("fp16.engine")
 
 
