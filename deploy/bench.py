@@ -1,7 +1,6 @@
 """Measure a bundle on this device, or check it: ``python -m deploy.bench BUNDLE [--check]``."""
 
 import argparse
-import json
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -13,18 +12,18 @@ import numpy as np
 import numpy.typing as npt
 
 from deploy.cli import run_cli
-from deploy.files import write_json
+from deploy.files import check_folder_of, write_json
 from deploy.io import read_image
 from deploy.latency import measure, measure_calls, paired_ratio
 from deploy.machine import PowerMonitor, environment, peak_memory_mb
 from deploy.manifest import PRECISIONS, InputSpec, load_manifest
 from deploy.predictor import Predictor
+from deploy.receipt import RECEIPT_NAME, read_receipt
 from deploy.reference import REFERENCE_NAME, check_reference, load_reference
 from deploy.runtimes import ENGINE_RUNTIMES, RUNTIMES
 from deploy.specs import TARGETS
 from deploy.table import format_table
 
-RECEIPT_NAME = "receipt.json"
 CHECK_FAILED = 1
 
 
@@ -159,15 +158,8 @@ def add_to_receipt(bundle: str, report: Any) -> None:
         ValueError: It is damaged.
     """
     path = Path(bundle) / RECEIPT_NAME
-    if not path.is_file():
-        raise FileNotFoundError(f"there is no {path} to write to; export the bundle again")
-    try:
-        receipt = json.loads(path.read_text(encoding="utf-8"))
-        devices = receipt.setdefault("devices", {})
-        first = report["results"][0]
-        devices[f"{first['device']}, {first['runtime']} {first['version']}"] = report
-    except (ValueError, AttributeError, TypeError) as error:
-        raise ValueError(f"{path} is damaged ({error}); export the bundle again") from error
+    receipt, first = read_receipt(path), report["results"][0]
+    receipt.setdefault("devices", {})[f"{first['device']}, {first['runtime']} {first['version']}"] = report
     write_json(path, receipt)
 
 
@@ -291,8 +283,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parse_args(argv)
     if args.check and args.image is not None:
         raise ValueError(f"--check runs the inputs of {REFERENCE_NAME} and takes no --image; drop one of the two")
-    if args.json is not None and not Path(args.json).absolute().parent.is_dir():
-        raise ValueError(f"--json {args.json}: there is no folder {Path(args.json).parent}; create it first")
+    check_folder_of("--json", args.json)
     if args.check and (args.receipt or args.markdown):
         raise ValueError("--check measures no time, which --receipt and --markdown write; drop one of them")
     predictors = [

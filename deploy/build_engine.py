@@ -22,6 +22,7 @@ from deploy.machine import now
 from deploy.manifest import PRECISIONS, Manifest, load_manifest
 from deploy.reference import REFERENCE_NAME, ReferenceCheck, check_reference, load_reference
 from deploy.runtimes import ENGINE_RUNTIMES, create_runtime
+from deploy.specs import check_share
 from deploy.table import format_table
 
 _FREE_SHARE = 0.5  # of the free memory, for the work space of kernels: a Jetson's CPU uses the same memory
@@ -326,8 +327,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         0.
     """
     args = parse_args(argv)
-    if args.min_share is not None and not 0 <= args.min_share <= 1:
-        raise ValueError(f"--min-share {args.min_share} must lie between 0 and 1")
+    check_share("--min-share", args.min_share)
     manifest = load_manifest(args.bundle)
     if args.runtime != "tensorrt":
         return compile_all(args, manifest)

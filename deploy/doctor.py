@@ -16,7 +16,7 @@ from deploy.engines.build import make_log
 from deploy.engines.device import board_of
 from deploy.engines.releases import INSTALL as TENSORRT_INSTALL
 from deploy.engines.releases import import_tensorrt, release_of
-from deploy.files import write_json
+from deploy.files import check_folder_of, write_json
 from deploy.runtimes.cuda import gpu_properties
 from deploy.table import format_table
 
@@ -219,8 +219,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m deploy.doctor", description="Say what is missing on this device.")
     parser.add_argument("--json", metavar="FILE", type=Path, help="write what was found here too")
     args = parser.parse_args(argv)
-    if args.json is not None and not args.json.absolute().parent.is_dir():
-        raise ValueError(f"--json {args.json}: there is no folder {args.json.parent}; create it first")
+    check_folder_of("--json", args.json)
     findings = examine()
     rows = [[finding.subject, finding.status, finding.text] for finding in findings]
     print(format_table(["what", "", "found"], rows))

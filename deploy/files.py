@@ -102,3 +102,9 @@ def sha256_of(path: str | os.PathLike[str]) -> str:
         while block := stream.read(1 << 20):
             digest.update(block)
     return digest.hexdigest()
+
+
+def check_folder_of(option: str, path: str | os.PathLike[str] | None) -> None:
+    """Raise a `ValueError` if the file that a command is to write at its end has no folder; None passes."""
+    if path is not None and not Path(path).absolute().parent.is_dir():
+        raise ValueError(f"{option} {path}: there is no folder {Path(path).parent}; create it first")

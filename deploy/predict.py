@@ -19,6 +19,7 @@ from deploy.io import list_images, read_image, write_image
 from deploy.manifest import PRECISIONS, Manifest
 from deploy.predictor import Prediction, Predictor
 from deploy.runtimes import RUNTIMES
+from deploy.specs import check_share
 from deploy.table import format_table
 
 REPORT_NAME = "predictions.json"
@@ -199,8 +200,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     paths = list_images(args.images)
     endings = ("overlay.png", "mask.png", "instances.png", "features.npz")
     refuse_overwriting((out / f"{stem}_{ending}" for stem in unique_stems(paths) for ending in endings), paths)
-    if args.score is not None and not 0 <= args.score <= 1:
-        raise ValueError(f"--score {args.score} must lie between 0 and 1")
+    check_share("--score", args.score)
     predictor = Predictor(
         args.bundle, runtime=args.runtime, precision=args.precision, threads=args.threads, score=args.score
     )

@@ -24,6 +24,12 @@ def check_choice(what: str, value: Any, choices: Sequence[str]) -> None:
         raise ValueError(f"{what} is {value!r}; expected one of {', '.join(map(repr, choices))}")
 
 
+def check_share(option: str, value: float | None) -> None:
+    """Raise a `ValueError` unless `value` lies between 0 and 1; None passes, NaN does not."""
+    if value is not None and not 0 <= value <= 1:
+        raise ValueError(f"{option} {value} must lie between 0 and 1")
+
+
 def check_file_name(what: str, name: Any) -> None:
     """Raise a `ValueError` unless `name` is a plain file name: a bundle never points outside its own folder."""
     if not isinstance(name, str) or not name or name in (".", "..") or re.search(r"[/\\\x00]", name):

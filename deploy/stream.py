@@ -11,15 +11,16 @@ from pathlib import Path
 from typing import Any
 
 import cv2
-import numpy as np
 
 from deploy.cli import EXIT_USAGE, run_cli
 from deploy.draw import draw_detections, overlay
-from deploy.files import write_json
+from deploy.files import check_folder_of, write_json
+from deploy.latency import Latency
 from deploy.manifest import PRECISIONS
 from deploy.predict import model_line
 from deploy.predictor import Prediction, Predictor
 from deploy.runtimes import RUNTIMES
+from deploy.specs import check_share
 from deploy.video import Frames, Image, Rate, Source, VideoFile, open_source
 
 WINDOW = "vitdense (q or Esc to end)"
@@ -127,15 +128,13 @@ class Stream:
 
     def report(self) -> dict[str, Any]:
         """Summarise for JSON."""
-        times = np.array(self.times) * 1e3
-        summary = {f"p{share}_ms": round(float(np.percentile(times, share)), 3) for share in (50, 95, 99)}
         return {
             "source": self.source.name,
             "live": self.source.live,
             "frames": self.frames.read,
             "dropped": self.frames.dropped,
             "fps": round(self.frames.read / self.seconds, 2),
-            "frame": summary,
+            "frame": Latency(tuple(1e3 * seconds for seconds in self.times)).to_dict(),
             "model": self.predictor.describe(),
         }
 
@@ -151,12 +150,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         raise ValueError("nothing would be seen of it; give --out FILE, --show or --json FILE")
     if args.limit is not None and args.limit < 1:
         raise ValueError(f"--limit {args.limit} must be 1 or more")
-    if args.score is not None and not 0 <= args.score <= 1:
-        raise ValueError(f"--score {args.score} must lie between 0 and 1")
+    check_share("--score", args.score)
     if min(*args.size, args.fps) < 1:
         raise ValueError(f"--size {args.size[0]} {args.size[1]} and --fps {args.fps} must be 1 or more")
-    if args.json is not None and not args.json.absolute().parent.is_dir():
-        raise ValueError(f"--json {args.json}: there is no folder {args.json.parent}; create it first")
+    check_folder_of("--json", args.json)
     if args.out is not None and Path(args.source).exists() and args.out.resolve() == Path(args.source).resolve():
         raise ValueError(f"--out {args.out} is the source and would be overwritten; choose another")
     predictor = Predictor(

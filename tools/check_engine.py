@@ -12,9 +12,8 @@ from rich.table import Table
 from deploy.cli import run_cli
 from deploy.files import write_json
 from deploy.manifest import load_manifest
-from vitdense.export.bundle import RECEIPT_FILE
+from deploy.receipt import RECEIPT_NAME, read_receipt
 from vitdense.export.engine_check import CAPABILITIES, check_engine
-from vitdense.quant import read_receipt
 
 
 def parse_args() -> argparse.Namespace:
@@ -27,7 +26,7 @@ def parse_args() -> argparse.Namespace:
 def main() -> None:
     args = parse_args()
     manifest = load_manifest(args.bundle)
-    receipt = read_receipt(args.bundle / RECEIPT_FILE)
+    receipt = read_receipt(args.bundle / RECEIPT_NAME)
     # A weakly typed file leaves precisions to the builder of the device, which is not here.
     files = {name: spec for name, spec in manifest.model_files.items() if spec.target == "tensorrt"}
     if not files:
@@ -44,7 +43,7 @@ def main() -> None:
         checks.append(check.to_dict())
         table.add_row(name, f"{check.engine_bytes / 1e6:.1f}", f"{check.seconds:.1f}")
     receipt["targets"].setdefault("tensorrt", {})["engine_checks"] = checks
-    write_json(args.bundle / RECEIPT_FILE, receipt)
+    write_json(args.bundle / RECEIPT_NAME, receipt)
     console.print(table)
     console.print(
         f"Written to the receipt. {checks[0]['built_with']}: the files parse and every layer builds; no more."

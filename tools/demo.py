@@ -19,8 +19,7 @@ from deploy.io import list_images, read_image, write_image
 from deploy.latency import measure, paired_ratio
 from deploy.predict import unique_stems
 from deploy.predictor import Predictor, default_threads
-from vitdense.export.bundle import RECEIPT_FILE
-from vitdense.quant import read_receipt
+from deploy.receipt import RECEIPT_NAME, read_receipt
 
 PANEL_HEIGHT = 480
 
@@ -43,7 +42,7 @@ def main() -> None:
         raise ValueError(f"--iterations must be positive, got {args.iterations}")
     pictures = [args.out / f"{stem}.png" for stem in unique_stems(images)]
     refuse_overwriting(pictures, images)
-    receipt = read_receipt(args.receipt or args.bundle / RECEIPT_FILE)
+    receipt = read_receipt(args.receipt or args.bundle / RECEIPT_NAME)
     fp32, int8 = (Predictor(args.bundle, precision=precision, threads=args.threads) for precision in ("fp32", "int8"))
     if fp32.manifest.task != "segmentation":
         raise ValueError(f"the demo draws segmentation; this bundle's task is '{fp32.manifest.task}'")

@@ -12,7 +12,7 @@ from rich.progress import track
 from rich.table import Table
 
 from deploy.cli import run_cli
-from deploy.files import write_json
+from deploy.files import check_folder_of, write_json
 from deploy.predictor import Predictor, default_threads
 from deploy.runtimes import RUNTIMES
 from deploy.specs import PRECISIONS, TARGETS
@@ -35,8 +35,7 @@ def parse_args() -> argparse.Namespace:
 
 def main() -> None:
     args = parse_args()
-    if args.json and not args.json.parent.is_dir():
-        raise ValueError(f"--json {args.json}: there is no folder {args.json.parent}")
+    check_folder_of("--json", args.json)
     cfg = load_config(args.config, args.cfg_options)
     predictor = Predictor(
         args.bundle,

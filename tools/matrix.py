@@ -7,7 +7,6 @@ goes on where it was; a step that fails is in the table, with its reason, and th
 """
 
 import argparse
-import json
 import os
 import subprocess
 import sys
@@ -17,12 +16,13 @@ from pathlib import Path
 from typing import Any
 
 from deploy.cli import run_cli
-from deploy.files import atomic_write, sha256_of, write_json
+from deploy.files import atomic_write, check_folder_of, sha256_of, write_json
 from deploy.machine import cpu_model
 from deploy.manifest import MANIFEST_NAME, load_manifest
 from deploy.predictor import default_threads
+from deploy.receipt import RECEIPT_NAME, read_receipt
 from vitdense.evaluation import AGREEMENTS, LABELS, MAIN_MEASURES
-from vitdense.export.bundle import MODEL_FILE, RECEIPT_FILE
+from vitdense.export.bundle import MODEL_FILE
 from vitdense.quant import TARGETS
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -88,8 +88,7 @@ def parse_args() -> argparse.Namespace:
 
 def main() -> None:
     args = parse_args()
-    if not args.out.parent.is_dir():
-        raise ValueError(f"--out {args.out}: there is no folder {args.out.parent}")
+    check_folder_of("--out", args.out)
     # Commands run in the root of the repository, wherever this one was started.
     data, work_dir = Path(os.environ.get("VITDENSE_DATA", "data")).resolve(), args.work_dir.resolve()
     work_dir.mkdir(parents=True, exist_ok=True)
@@ -154,7 +153,7 @@ def run(command: list[str], log: Path) -> str | None:
 
 def measured(bundle: Path, target: str) -> dict[str, Any] | None:
     """What the receipt of a bundle holds for a target."""
-    receipt = json.loads((bundle / RECEIPT_FILE).read_text())
+    receipt = read_receipt(bundle / RECEIPT_NAME)
     found: dict[str, Any] | None = receipt["targets"].get(target)
     return found
 
@@ -162,9 +161,9 @@ def measured(bundle: Path, target: str) -> dict[str, Any] | None:
 def rows_of(entry: Entry, bundle: Path, failures: dict[str, str]) -> list[dict[str, Any]]:
     """The lines of the table for a model: FP32 on each runtime, then the files of each target."""
     name = {"model": entry.name, "shape": f"{entry.shape[0]} x {entry.shape[1]}"}
-    if "export" in failures or not (bundle / RECEIPT_FILE).is_file():
+    if "export" in failures or not (bundle / RECEIPT_NAME).is_file():
         return [{**name, "note": failures.get("export", "not exported")}]
-    manifest, receipt = load_manifest(bundle), json.loads((bundle / RECEIPT_FILE).read_text())
+    manifest, receipt = load_manifest(bundle), read_receipt(bundle / RECEIPT_NAME)
     name["task"] = manifest.task
     rows: list[dict[str, Any]] = []
     for parity in receipt["parity"]["runtimes"]:

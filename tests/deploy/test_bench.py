@@ -99,7 +99,7 @@ def test_the_receipt_says_what_was_fastest_where(bundle, run_module, runtime):
     assert again.returncode == 0 and "int8" in again.stdout and "Fastest" not in again.stdout
     (bundle / "receipt.json").write_text("[]")
     result = run_module("deploy.bench", bundle, "--receipt", *FAST)
-    assert result.returncode == 2 and "is damaged" in result.stderr
+    assert result.returncode == 2 and "is no receipt of a bundle" in result.stderr
     assert (bundle / "receipt.json").read_text() == "[]"
 
 

@@ -9,17 +9,9 @@ import pytest
 from deploy import doctor
 from deploy.doctor import MISSING, NOTE, OK, WARNING
 from tests.deploy.conftest import ROOT
-from tests.deploy.engines.stand_in import CUDA, TensorRT
+from tests.deploy.engines.stand_in import CUDA, ORIN, TensorRT
 
 MEMINFO = "MemTotal:        {total} kB\nMemFree:   100 kB\nMemAvailable:    {free} kB\nSwapTotal:       {swap} kB\n"
-ORIN = {
-    "board": "NVIDIA Jetson Orin Nano Developer Kit",
-    "l4t": "36.4.3",
-    "jetpack": "6.2",
-    "power_mode": "15W",
-    "clocks_mhz": {"now": 306.0, "highest": 624.8},
-}
-NONE = {"board": "", "l4t": "", "jetpack": "", "power_mode": "", "clocks_mhz": {}}
 
 
 def root_with(tmp_path, total, free, swap):

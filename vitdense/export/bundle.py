@@ -23,6 +23,7 @@ from deploy.io import read_image
 from deploy.machine import now
 from deploy.manifest import MANIFEST_NAME, Manifest, load_manifest, save_manifest
 from deploy.preprocess import Preprocessor
+from deploy.receipt import RECEIPT_NAME
 from deploy.reference import REFERENCE_NAME, Reference, check_reference, save_reference
 from deploy.runtimes import create_runtime
 from deploy.specs import FileSpec, OutputSpec
@@ -42,7 +43,6 @@ from .wrappers import wrap
 
 MODEL_FILE = "model.onnx"
 PROGRAM_FILE, HALF_PROGRAM_FILE = "model.pt2", "model.fp16.pt2"
-RECEIPT_FILE = "receipt.json"
 WORK_PREFIX = ".quantize."
 FIGURE_PREFIX = "sensitivity-"
 # What a device may differ by, as max|a - b| / max|b|: float32 on another CPU sums in another order.
@@ -161,7 +161,7 @@ def export_bundle(model: nn.Module, cfg: Config, request: ExportRequest) -> tupl
             tools=tool_versions(),
         )
         save_reference(work, reference)
-        write_json(work / RECEIPT_FILE, _receipt(manifest, parities, request))
+        write_json(work / RECEIPT_NAME, _receipt(manifest, parities, request))
         save_manifest(work, manifest)
         _swap_in(work, request.out)
     finally:
@@ -178,7 +178,7 @@ def check_destination(out: Path, overwrite: bool) -> None:
     if not overwrite:
         raise ValueError(f"the bundle {out} exists; choose another --out, or replace it with --overwrite")
     # Engines of the old model go with it: a device would refuse them beside the new one.
-    known = {*load_manifest(out).files, MANIFEST_NAME, REFERENCE_NAME, RECEIPT_FILE, ENGINES}
+    known = {*load_manifest(out).files, MANIFEST_NAME, REFERENCE_NAME, RECEIPT_NAME, ENGINES}
     foreign = sorted(path.name for path in out.iterdir() if path.name not in known and not _is_leftover(path))
     if foreign:
         raise ValueError(f"{out} holds files that are no part of a bundle ({', '.join(foreign[:5])}); move them first")

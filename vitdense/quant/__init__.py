@@ -1,8 +1,7 @@
 """Quantizing a bundle for a target, with a receipt."""
 
 from .quantize import QuantizeRequest, quantize
-from .receipt import read_receipt
 from .recipes import OpenVINORecipe, TensorRTRecipe
 from .targets import TARGETS
 
-__all__ = ["TARGETS", "OpenVINORecipe", "QuantizeRequest", "TensorRTRecipe", "quantize", "read_receipt"]
+__all__ = ["TARGETS", "OpenVINORecipe", "QuantizeRequest", "TensorRTRecipe", "quantize"]

@@ -10,9 +10,8 @@ from typing import Any
 
 from deploy.files import write_json
 from deploy.manifest import MANIFEST_NAME, Manifest, save_manifest
+from deploy.receipt import RECEIPT_NAME
 from deploy.reference import REFERENCE_NAME, Reference, save_reference
-
-from ..export.bundle import RECEIPT_FILE
 
 
 def publish(
@@ -32,9 +31,9 @@ def publish(
         files: Names of the model files.
     """
     save_reference(work, reference)
-    write_json(work / RECEIPT_FILE, receipt)
+    write_json(work / RECEIPT_NAME, receipt)
     save_manifest(work, manifest)
-    names = (REFERENCE_NAME, RECEIPT_FILE, *files, MANIFEST_NAME)
+    names = (REFERENCE_NAME, RECEIPT_NAME, *files, MANIFEST_NAME)
     backup = work / "backup"
     backup.mkdir()
     for name in names:

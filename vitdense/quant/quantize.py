@@ -19,18 +19,18 @@ from deploy.machine import cpu_model, now
 from deploy.manifest import Manifest, load_manifest, save_manifest
 from deploy.predictor import Predictor
 from deploy.preprocess import Preprocessor
+from deploy.receipt import RECEIPT_NAME, read_receipt
 from deploy.reference import Reference, load_reference
 from deploy.runtimes.base import check_threads
 
 from ..evaluation import open_data
 from ..evaluation.evaluate import Data
 from ..evaluation.split import open_split
-from ..export.bundle import MODEL_FILE, RECEIPT_FILE, WORK_PREFIX, file_spec, tool_versions
+from ..export.bundle import MODEL_FILE, WORK_PREFIX, file_spec, tool_versions
 from . import scope
 from .calibration import CalibrationSet, collect_calibration
 from .measure import agreement_record, latency_record, scored_record
 from .publish import publish
-from .receipt import read_receipt
 from .recipes import Recipe
 from .saturation import saturation_record
 from .targets import Target, TargetFile, target_of
@@ -100,7 +100,7 @@ def quantize(
     target = request.target
     manifest = load_manifest(request.bundle)
     manifest.verify(request.bundle, MODEL_FILE)
-    receipt, reference = read_receipt(request.bundle / RECEIPT_FILE), load_reference(request.bundle)
+    receipt, reference = read_receipt(request.bundle / RECEIPT_NAME), load_reference(request.bundle)
     if manifest.input.shape[0] != 1:
         raise ValueError(f"the bundle takes {manifest.input.shape[0]} images at once; export it with --batch 1")
     check_threads(request.threads)

@@ -9,7 +9,7 @@ import pytest
 from deploy.files import sha256_of
 from deploy.manifest import FileSpec, load_manifest, save_manifest
 from deploy.reference import Reference, load_reference, save_reference
-from tests.deploy.engines.stand_in import CUDA, TensorRT
+from tests.deploy.engines.stand_in import CUDA, NO_BOARD, ORIN, TensorRT
 
 HALF, STRONG, WEAK = (f"model.tensorrt-{kind}.onnx" for kind in ("fp16", "int8", "int8-weak"))
 
@@ -56,8 +56,7 @@ def install(monkeypatch):
         cuda = cuda or CUDA()
         monkeypatch.setattr("deploy.runtimes.cuda.import_cuda", lambda: cuda)
         monkeypatch.setattr("deploy.runtimes.tensorrt.import_cuda", lambda: cuda)
-        none = {"board": "", "l4t": "", "jetpack": "", "power_mode": "", "clocks_mhz": {}}
-        monkeypatch.setattr("deploy.engines.device.board_of", lambda: board or none)
+        monkeypatch.setattr("deploy.engines.device.board_of", lambda: board or NO_BOARD)
         return cuda
 
     return use
@@ -67,12 +66,5 @@ def install(monkeypatch):
 def jetpack6(install):
     """JetPack 6 with TensorRT 10.3 on an Orin Nano, whose engines compute in INT8."""
     trt = TensorRT("10.3.0", info=layer_info("int8"))
-    board = {
-        "board": "NVIDIA Jetson Orin Nano Developer Kit",
-        "l4t": "36.4.3",
-        "jetpack": "6.2",
-        "power_mode": "15W",
-        "clocks_mhz": {"now": 306.0, "highest": 624.8},
-    }
-    install(trt, board=board)
+    install(trt, board=ORIN)
     return trt

@@ -13,6 +13,15 @@ import onnxruntime
 
 API = json.loads(Path(__file__).with_name("tensorrt_api.json").read_text())
 INFO = '{"Layers": [%s]}'
+# What `deploy.engines.device.board_of` says of two machines.
+ORIN = {
+    "board": "NVIDIA Jetson Orin Nano Developer Kit",
+    "l4t": "36.4.3",
+    "jetpack": "6.2",
+    "power_mode": "15W",
+    "clocks_mhz": {"now": 306.0, "highest": 624.8},
+}
+NO_BOARD = {"board": "", "l4t": "", "jetpack": "", "power_mode": "", "clocks_mhz": {}}
 
 
 class Recorded:

@@ -1,4 +1,4 @@
-"""The receipt of a bundle: what was measured, how, where and when."""
+"""The receipt of a bundle, `receipt.json`: what was measured, how, where and when."""
 
 from __future__ import annotations
 
@@ -6,9 +6,14 @@ import json
 from pathlib import Path
 from typing import Any
 
+RECEIPT_NAME = "receipt.json"
+
 
 def read_receipt(path: Path) -> dict[str, Any]:
-    """Reads a receipt file.
+    """Read a receipt.
+
+    Args:
+        path: The file.
 
     Raises:
         ValueError: It is damaged.
@@ -22,4 +27,6 @@ def read_receipt(path: Path) -> dict[str, Any]:
         raise ValueError(f"{path} is damaged ({error}); export the bundle again") from None
     if not isinstance(receipt, dict) or not {"parity", "targets"} <= set(receipt):
         raise ValueError(f"{path} is no receipt of a bundle; export the bundle again")
+    if not isinstance(receipt.get("devices", {}), dict):
+        raise ValueError(f"{path} lists devices that are no object; export the bundle again")
     return receipt
