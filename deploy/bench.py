@@ -286,6 +286,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     check_folder_of("--json", args.json)
     if args.check and (args.receipt or args.markdown):
         raise ValueError("--check measures no time, which --receipt and --markdown write; drop one of them")
+    if args.receipt:
+        read_receipt(Path(args.bundle) / RECEIPT_NAME)  # damaged, it is refused before anything is measured
     predictors = [
         Predictor(args.bundle, runtime=args.runtime, precision=precision, target=args.target, threads=args.threads)
         for precision in dict.fromkeys(args.precision or default_precisions(args.bundle, args.runtime))

@@ -38,8 +38,10 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[Path]:
     try:
         yield temporary
         os.replace(temporary, target)
-    except BaseException:
+    except BaseException as error:
         temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.filename is None:  # a full disk does not say which file it was
+            raise OSError(error.errno, f"cannot write {target}: {error.strerror}") from error
         raise
 
 
@@ -105,6 +107,10 @@ def sha256_of(path: str | os.PathLike[str]) -> str:
 
 
 def check_folder_of(option: str, path: str | os.PathLike[str] | None) -> None:
-    """Raise a `ValueError` if the file that a command is to write at its end has no folder; None passes."""
-    if path is not None and not Path(path).absolute().parent.is_dir():
+    """Raise a `ValueError` if the file that a command is to write at its end has no folder, or is one; None passes."""
+    if path is None:
+        return
+    if Path(path).is_dir():
+        raise ValueError(f"{option} {path} is a folder; give the name of a file")
+    if not Path(path).absolute().parent.is_dir():
         raise ValueError(f"{option} {path}: there is no folder {Path(path).parent}; create it first")

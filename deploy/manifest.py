@@ -303,7 +303,7 @@ def load_manifest(bundle_dir: str | os.PathLike[str]) -> Manifest:
         raise FileNotFoundError(f"{folder} has no {MANIFEST_NAME}; give the folder that tools/export.py wrote")
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is not JSON ({error}); copy or export the bundle again") from error
     try:
         return manifest_from_dict(values)

@@ -12,6 +12,7 @@ whole model where the config names none.
 
 import argparse
 import inspect
+import io
 import json
 from collections import Counter
 from pathlib import Path
@@ -117,7 +118,7 @@ def _convert_backbone(args: argparse.Namespace) -> None:
     state = {name: value.contiguous() for name, value in model.state_dict().items()}
     with atomic_write(args.dst) as temporary:
         if args.dst.suffix == ".pth":
-            torch.save({"state_dict": state, "meta": {RECORD: options}}, temporary)
+            _save({"state_dict": state, "meta": {RECORD: options}}, temporary)
         else:
             temporary.write_bytes(save(state, metadata={RECORD: json.dumps(options)}))
     console = Console(markup=False, highlight=False)
@@ -189,7 +190,14 @@ def parts_table(model: nn.Module, trained: Trained, src: str) -> Table:
 def _save_full(model: nn.Module, cfg: Config, path: Path) -> None:
     """Writes the layout of MMEngine's checkpoints; the inferencers take classes and palette from its meta."""
     with atomic_write(path) as temporary:
-        torch.save({"meta": {"dataset_meta": dataset_metainfo(cfg)}, "state_dict": model.state_dict()}, temporary)
+        _save({"meta": {"dataset_meta": dataset_metainfo(cfg)}, "state_dict": model.state_dict()}, temporary)
+
+
+def _save(content: dict[str, Any], path: Path) -> None:
+    """``torch.save``, whose writer turns a full disk into a RuntimeError about positions in the archive."""
+    buffer = io.BytesIO()
+    torch.save(content, buffer)
+    path.write_bytes(buffer.getbuffer())
 
 
 def _base_of(cfg: Config) -> str | None:

@@ -113,7 +113,7 @@ def load_record(path: Path) -> EngineRecord:
         if unknown:
             raise ValueError(f"unknown fields {sorted(unknown)}")
         record = EngineRecord(**values)
-    except (ValueError, TypeError, AttributeError) as error:
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"{path} is not an engine's record ({error}); build the engine again") from error
     if path.stem != Path(record.engine).stem:
         raise ValueError(f"{path} is the record of {record.engine}, not of {path.stem}; build the engine again")

@@ -1,5 +1,6 @@
 """Tests of deploy.files."""
 
+import errno
 import hashlib
 import json
 import os
@@ -7,7 +8,7 @@ import os
 import numpy as np
 import pytest
 
-from deploy.files import atomic_write, sha256_of, write_json, write_npz
+from deploy.files import atomic_write, check_folder_of, sha256_of, write_json, write_npz
 
 
 @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
@@ -19,6 +20,25 @@ def test_an_interrupted_write_leaves_the_old_file(tmp_path, error):
         raise error
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_full_disk_names_the_file(tmp_path):
+    def full():
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(OSError, match=f"cannot write {tmp_path}/a.txt: No space left") as caught:
+        with atomic_write(tmp_path / "a.txt"):
+            full()
+    assert caught.value.errno == errno.ENOSPC and not list(tmp_path.iterdir())
+
+
+def test_the_file_of_an_option_needs_a_folder_and_is_none(tmp_path):
+    check_folder_of("--json", None)
+    check_folder_of("--json", tmp_path / "a.json")
+    with pytest.raises(ValueError, match="--json .* is a folder; give the name of a file"):
+        check_folder_of("--json", tmp_path)
+    with pytest.raises(ValueError, match="--json .*: there is no folder .*nowhere"):
+        check_folder_of("--json", tmp_path / "nowhere/a.json")
 
 
 def test_a_missing_folder_is_named(tmp_path):

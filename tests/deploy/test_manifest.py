@@ -101,9 +101,10 @@ def test_what_is_not_a_bundle(tmp_path):
         load_manifest(tmp_path / "nowhere")
     with pytest.raises(FileNotFoundError, match=r"no model\.json"):
         load_manifest(tmp_path)
-    (tmp_path / "model.json").write_text('{"schema')
-    with pytest.raises(ValueError, match="is not JSON"):
-        load_manifest(tmp_path)
+    for text in ('{"schema', "[" * 100_000):
+        (tmp_path / "model.json").write_text(text)
+        with pytest.raises(ValueError, match="is not JSON"):
+            load_manifest(tmp_path)
     (tmp_path / "model.json").write_text("[]")
     with pytest.raises(ValueError, match="expected an object"):
         load_manifest(tmp_path)

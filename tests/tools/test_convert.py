@@ -1,6 +1,10 @@
 """tools/convert_checkpoint.py on pre-trained ViTs, as users type it."""
 
 import re
+import resource
+import subprocess
+import sys
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -84,3 +88,15 @@ def test_mistakes_leave_nothing(refused, tmp_path):
     ):
         assert message in refused("tools/convert_checkpoint.py", *arguments)
         assert not target.exists()
+
+
+def test_a_full_disk_leaves_nothing_and_no_traceback(tmp_path):
+    foreign(tmp_path / "mae.pth")
+    command = [sys.executable, "tools/convert_checkpoint.py", tmp_path / "mae.pth", tmp_path / "ours.pth"]
+    limit = partial(resource.setrlimit, resource.RLIMIT_FSIZE, (100_000, 100_000))  # as a disk that is full then
+    result = subprocess.run(
+        [*map(str, command), "--num-heads", "4"], cwd=ROOT, capture_output=True, text=True, preexec_fn=limit
+    )
+    assert result.returncode == 2 and "Traceback" not in result.stderr, result.stderr
+    assert f"cannot write {tmp_path}/ours.pth: File too large" in result.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["mae.pth"]
