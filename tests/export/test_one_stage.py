@@ -5,7 +5,10 @@ import torch
 from mmengine.config import ConfigDict
 from mmengine.registry import MODELS, init_default_scope
 
+from vitdense.config import load_config
+from vitdense.engine.build import build_model
 from vitdense.export.detection.candidates import Limits
+from vitdense.export.detection.graph import DetectorGraph
 from vitdense.export.detection.one_stage import DenseHead, dynamic_masks
 
 SIZES, VALID = ((20, 28), (10, 14), (5, 7)), [[160, 224], [131, 224]]  # the second image is padded below
@@ -98,3 +101,15 @@ def test_other_heads_and_limits_are_refused():
         DenseHead(torch.nn.Linear(1, 1), SIZES, Limits(0.3, 0.6))
     with pytest.raises(ValueError, match=r"candidates=4000 must lie in 1..3839"):
         Limits(0.3, 0.6, candidates=4000)
+
+
+def test_what_a_static_graph_cannot_do_is_refused():
+    for changes, message in (
+        (dict(min_bbox_size=4), "min_bbox_size=4 is in pixels of the original image"),
+        (dict(nms=dict(type="soft_nms", iou_threshold=0.5)), "a static graph knows dict"),
+        (dict(max_per_img=None), "test_cfg has no max_per_img"),
+    ):
+        model = build_model(load_config("configs/fixtures/vit48_gfl_bccd.py"))
+        model.test_cfg.update(changes)
+        with pytest.raises(ValueError, match=message):
+            DetectorGraph(model, (64, 64))

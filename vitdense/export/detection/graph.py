@@ -72,7 +72,7 @@ class DetectorGraph(nn.Module):
                 candidates=candidates,
                 detections=_setting(cfg, "max_per_img"),
                 rounds=rounds,
-                min_size=cfg.get("min_bbox_size", -1),
+                min_size=_smallest(cfg),
             )
             self.head = DenseHead(model.bbox_head, sizes, limits)
             self.has_masks = hasattr(model.bbox_head, "num_gen_params")
@@ -149,6 +149,17 @@ def _setting(cfg: Any, name: str) -> Any:
     if cfg.get(name) is None:
         raise ValueError(f"test_cfg has no {name}, which a static graph needs: {sorted(cfg)}")
     return cfg[name]
+
+
+def _smallest(cfg: Any) -> float:
+    """``min_bbox_size`` of a one-stage detector, which MMDetection compares with boxes in the original image."""
+    size = float(cfg.get("min_bbox_size", -1))
+    if size > 0:
+        raise ValueError(
+            f"test_cfg.min_bbox_size={size:g} is in pixels of the original image, whose size a static graph does not "
+            "know; export with --cfg-options model.test_cfg.min_bbox_size=0 and leave small boxes out behind it"
+        )
+    return size
 
 
 def _iou(cfg: Any) -> float:
