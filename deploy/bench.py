@@ -260,7 +260,7 @@ def default_precisions(bundle: str, runtime: str) -> list[str | None]:
     from deploy.engines.releases import runtime_version
 
     version, device, manifest = runtime_version(runtime), read_device(), load_manifest(bundle)
-    records = records_of(bundle)
+    records, _ = records_of(bundle)
     fitting = {item.precision for item in records if mismatch(item, manifest, device, runtime, version) is None}
     return [precision for precision in PRECISIONS if precision in fitting] or [None]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import shlex
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
@@ -116,7 +117,7 @@ def trtexec_line(bundle: str, model: str, name: str, strong: bool, precision: st
     words = [
         "trtexec",
         f"--onnx={folder / model}",
-        f"--saveEngine={folder / ENGINES / name}.engine",
+        f"--saveEngine={folder / ENGINES / name}-trtexec.engine",  # not in the place of one that was checked
         f"--timingCacheFile={folder / ENGINES / name.rpartition('-')[0]}.timings",
         "--profilingVerbosity=detailed",
         "--noTF32",
@@ -337,17 +338,25 @@ def main(argv: Sequence[str] | None = None) -> int:
     chosen = plan(manifest, release, args.precision, args.strongly_typed)
     workspace = workspace_of(args.workspace, device)
     if args.print_trtexec:
+        print(shlex.join(["mkdir", "-p", str(Path(args.bundle) / ENGINES)]))
         for precision, strong, model in chosen:
             name = engine_name(device, "tensorrt", trt.__version__, precision)
             print(trtexec_line(args.bundle, model, name, strong, precision, workspace))
         return 0
     print(f"{device.board or device.gpu} ({device.compute_capability}), TensorRT {trt.__version__}")
-    records = []
+    records, failures = [], []
     for precision, strong, model in chosen:
         print(f"Building {precision} from {model}, {'strongly' if strong else 'weakly'} typed; minutes on a Jetson")
-        records.append(build_one(trt, args, manifest, device, workspace, (precision, strong, model)))
-    print(records_table(records))
-    print(f"Engines and their records are in {Path(args.bundle) / ENGINES}")
+        try:
+            records.append(build_one(trt, args, manifest, device, workspace, (precision, strong, model)))
+        except ValueError as error:  # the other precision may still be had
+            failures.append(f"{precision}: {error}")
+            print(f"{precision} failed: {error}", file=sys.stderr)
+    if records:
+        print(records_table(records))
+        print(f"Engines and their records are in {Path(args.bundle) / ENGINES}")
+    if failures:
+        raise ValueError("; ".join(failures))
     return 0
 
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import os
 import signal
 import sys
 import time
+from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -24,6 +27,8 @@ from deploy.specs import check_share
 from deploy.video import Frames, Image, Rate, Source, VideoFile, open_source
 
 WINDOW = "vitdense (q or Esc to end)"
+_KEPT_TIMES = 10_000  # that percentiles are taken of
+_LOG_EVERY_S = 10.0  # where nobody watches a terminal
 
 
 def parse_args(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -60,6 +65,21 @@ def drawn(image: Image, prediction: Prediction, predictor: Predictor) -> Image:
     raise ValueError("a bundle of task 'features' finds nothing that could be drawn; take a segmenter or a detector")
 
 
+def check_display() -> None:
+    """Raise a `ValueError` where no window can be opened: OpenCV's Qt ends the process there, without an error."""
+    if sys.platform.startswith("linux") and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
+        raise ValueError(
+            "--show needs a display and there is none (DISPLAY is not set, as over ssh): on the board's own desktop "
+            "export DISPLAY=:0, or use --out FILE or --json FILE"
+        )
+
+
+def close_windows() -> None:
+    """Close OpenCV's windows; a build without them has none to close."""
+    with contextlib.suppress(cv2.error):
+        cv2.destroyAllWindows()
+
+
 class Stream:
     """Takes frames, predicts and hands them on.
 
@@ -71,14 +91,16 @@ class Stream:
 
     Attributes:
         frames: Of the source, with how many were read and dropped.
-        times: Seconds of each frame, from the frame to the drawn one.
+        times: Seconds of the last frames, from the frame to the drawn one.
     """
 
     def __init__(self, predictor: Predictor, source: Source, video: VideoFile | None, show: bool) -> None:
         self.predictor, self.source, self.video, self.show = predictor, source, video, show
         self.frames = Frames(source)
-        self.times: list[float] = []
+        self.times: deque[float] = deque(maxlen=_KEPT_TIMES)  # a service runs for months
         self.seconds = 0.0
+        self._written = 0
+        self._told = time.perf_counter()
 
     def run(self, limit: int | None) -> None:
         """Go on to the end of the source, for `limit` frames, to a key in the window or to Ctrl-C.
@@ -95,8 +117,8 @@ class Stream:
                 start = time.perf_counter()
                 picture = drawn(frame, self.predictor.predict(frame), self.predictor)
                 self.times.append(time.perf_counter() - start)
-                if self.video is not None:
-                    self.video.write(picture)
+                self.seconds = time.perf_counter() - begin
+                self._write(picture)
                 now = rate.tick()
                 self._tell(now)
                 if (self.show and self._shown(picture, now)) or self.frames.read == limit:
@@ -106,15 +128,28 @@ class Stream:
             if self.video is not None:
                 self.video.close()
             if self.show:
-                cv2.destroyAllWindows()
+                close_windows()
             if sys.stderr.isatty():
                 print(file=sys.stderr)
 
+    def _write(self, picture: Image) -> None:
+        """Add a frame to the video; one of a camera as often as its time lasted, so that the video plays as it was."""
+        if self.video is None:
+            return
+        due = max(round(self.seconds * self.source.fps), 1) if self.source.live else self._written + 1
+        for _ in range(due - self._written):
+            self.video.write(picture)
+        self._written = max(due, self._written)
+
     def _tell(self, rate: float) -> None:
+        of = f" of {self.source.frames}" if self.source.frames else ""
+        dropped = f", {self.frames.dropped} dropped" if self.source.live else ""
+        line = f"frame {self.frames.read}{of}, {rate:.1f} a second{dropped}"
         if sys.stderr.isatty():
-            of = f" of {self.source.frames}" if self.source.frames else ""
-            dropped = f", {self.frames.dropped} dropped" if self.source.live else ""
-            print(f"\rframe {self.frames.read}{of}, {rate:.1f} a second{dropped}   ", end="", file=sys.stderr)
+            print(f"\r{line}   ", end="", file=sys.stderr)
+        elif time.perf_counter() - self._told >= _LOG_EVERY_S:  # a service's journal
+            self._told = time.perf_counter()
+            print(line, file=sys.stderr, flush=True)
 
     def _shown(self, picture: Image, rate: float) -> bool:
         """Show a frame; say whether the user wants to end."""
@@ -123,8 +158,11 @@ class Stream:
             cv2.putText(
                 labelled, f"{rate:.1f} fps", (10, 30), cv2.FONT_HERSHEY_SIMPLEX, 0.9, colour, width, cv2.LINE_AA
             )
-        cv2.imshow(WINDOW, labelled)
-        return cv2.waitKey(1) & 0xFF in (ord("q"), 27)
+        try:
+            cv2.imshow(WINDOW, labelled)
+            return cv2.waitKey(1) & 0xFF in (ord("q"), 27)
+        except cv2.error as error:
+            raise ValueError(f"OpenCV {cv2.__version__} opens no window ({error.err}); use --out or --json") from error
 
     def report(self) -> dict[str, Any]:
         """Summarise for JSON."""
@@ -151,6 +189,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.limit is not None and args.limit < 1:
         raise ValueError(f"--limit {args.limit} must be 1 or more")
     check_share("--score", args.score)
+    if args.show:
+        check_display()
     if min(*args.size, args.fps) < 1:
         raise ValueError(f"--size {args.size[0]} {args.size[1]} and --fps {args.fps} must be 1 or more")
     check_folder_of("--json", args.json)

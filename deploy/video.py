@@ -54,8 +54,8 @@ class Source:
     frames: int
 
 
-def camera_pipeline(name: str, width: int, height: int, fps: int) -> str | None:
-    """Return the GStreamer pipeline for a camera of a Jetson, or None if the name is none.
+def camera_pipelines(name: str, width: int, height: int, fps: int) -> tuple[str, ...]:
+    """Return GStreamer pipelines for a camera, the preferred one first, or none if the name is no camera's.
 
     Args:
         name: 'csi:0' for the first camera on a ribbon cable, through the image signal processor, or 'usb:/dev/video0'.
@@ -68,14 +68,16 @@ def camera_pipeline(name: str, width: int, height: int, fps: int) -> str | None:
     if found := re.fullmatch(r"csi:(\d+)", name):
         return (
             f"nvarguscamerasrc sensor-id={found.group(1)} ! video/x-raw(memory:NVMM),width={width},height={height},"
-            f"framerate={fps}/1 ! nvvidconv ! video/x-raw,format=BGRx ! videoconvert ! {end}"
+            f"framerate={fps}/1 ! nvvidconv ! video/x-raw,format=BGRx ! videoconvert ! {end}",
         )
     if found := re.fullmatch(r"usb:(/dev/video\d+)", name):
+        # Webcams have full rates at these sizes as JPEGs only; uncompressed, whatever rate they have is taken.
+        camera, size = f"v4l2src device={found.group(1)}", f"width={width},height={height}"
         return (
-            f"v4l2src device={found.group(1)} ! video/x-raw,width={width},height={height},framerate={fps}/1 ! "
-            f"videoconvert ! {end}"
+            f"{camera} ! image/jpeg,{size},framerate={fps}/1 ! jpegdec ! videoconvert ! {end}",
+            f"{camera} ! video/x-raw,{size} ! videoconvert ! {end}",
         )
-    return None
+    return ()
 
 
 def open_source(name: str, width: int = 1280, height: int = 720, fps: int = 30) -> Source:
@@ -92,15 +94,19 @@ def open_source(name: str, width: int = 1280, height: int = 720, fps: int = 30) 
         ValueError: It cannot be opened, or OpenCV was built without GStreamer.
         FileNotFoundError: There is no such file.
     """
-    pipeline = camera_pipeline(name, width, height, fps) or (name if " ! " in name else None)
-    if pipeline is not None:
+    pipelines = camera_pipelines(name, width, height, fps) or ((name,) if " ! " in name else ())
+    if pipelines:
         if not re.search(r"GStreamer:\s+YES", cv2.getBuildInformation()):
             raise ValueError(
                 f"{name} needs OpenCV with GStreamer, which those from pip do not have; on a Jetson remove them (pip "
                 "uninstall opencv-python opencv-python-headless) and take the system's: apt install python3-opencv"
             )
-        capture = cv2.VideoCapture(pipeline, cv2.CAP_GSTREAMER)
-        live, hint = True, f"the pipeline was: {pipeline}"
+        for pipeline in pipelines:
+            capture = cv2.VideoCapture(pipeline, cv2.CAP_GSTREAMER)
+            if capture.isOpened():
+                break
+        live, hint = True, "what it offers is listed by v4l2-ctl --list-formats-ext (try --size and --fps); tried: "
+        hint += " and: ".join(pipelines)
     elif name.isdigit():
         capture = cv2.VideoCapture(int(name))
         for key, value in ((cv2.CAP_PROP_FRAME_WIDTH, width), (cv2.CAP_PROP_FRAME_HEIGHT, height)):

@@ -21,6 +21,7 @@ class Device:
         memory_bytes: All of it; on a Jetson it is shared with the CPU.
         free_bytes: Of it.
         driver: Highest CUDA version that the driver supports, as '12.6'.
+        multiprocessors: Of the GPU: all Orin boards call theirs 'Orin' and sm87, with 4 to 16 of them.
         board: For example 'NVIDIA Jetson Orin Nano Developer Kit'; '' where it is no Jetson.
         l4t: Release of Jetson Linux, as '36.4.3'; ''.
         jetpack: Version of the package nvidia-jetpack, if that is installed; ''.
@@ -33,6 +34,7 @@ class Device:
     memory_bytes: int
     free_bytes: int
     driver: str = ""
+    multiprocessors: int = 0
     board: str = ""
     l4t: str = ""
     jetpack: str = ""

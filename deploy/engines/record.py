@@ -120,9 +120,15 @@ def load_record(path: Path) -> EngineRecord:
     return record
 
 
-def records_of(bundle: str | os.PathLike[str]) -> list[EngineRecord]:
-    """Read all records of a bundle's engines, by name."""
-    return [load_record(path) for path in sorted((Path(bundle) / ENGINES).glob("*.json"))]
+def records_of(bundle: str | os.PathLike[str]) -> tuple[list[EngineRecord], dict[str, str]]:
+    """Read all records of a bundle's engines, by name; the second is why some cannot be read, which hides no other."""
+    records, damaged = [], {}
+    for path in sorted((Path(bundle) / ENGINES).glob("*.json")):
+        try:
+            records.append(load_record(path))
+        except ValueError as error:
+            damaged[path.name] = str(error)
+    return records, damaged
 
 
 def find_engine(
@@ -146,7 +152,7 @@ def find_engine(
     Raises:
         ValueError: There is none; says why each one that there is does not fit, and how to build one.
     """
-    records = records_of(bundle)
+    records, damaged = records_of(bundle)
     chosen = PRECISIONS[::-1] if precision is None else (precision,)
     reasons = {record.engine: mismatch(record, manifest, device, runtime, version) for record in records}
     for wanted in chosen:
@@ -155,7 +161,7 @@ def find_engine(
                 return record
     command = f"python -m deploy.build_engine {os.fspath(bundle)}" + (f" --precision {precision}" if precision else "")
     command += f" --runtime {runtime}" if runtime != "tensorrt" else ""
-    others = [f"{name} ({reason or 'another precision'})" for name, reason in reasons.items()]
+    others = [f"{name} ({reason or 'another precision'})" for name, reason in (reasons | damaged).items()]
     have = f"has {', '.join(others)}" if others else "has no engine"
     raise ValueError(
         f"the bundle {have}; for {device.gpu} ({device.compute_capability}) with {ENGINE_RUNTIMES[runtime]} {version}"
@@ -167,9 +173,13 @@ def mismatch(record: EngineRecord, manifest: Manifest, device: Device, runtime: 
     """Say why an engine must not be loaded here; None if it may."""
     if (record.runtime, record.version) != (runtime, version):
         return f"built with {ENGINE_RUNTIMES[record.runtime]} {record.version}"
-    for name, value in (("gpu", device.gpu), ("compute_capability", device.compute_capability)):
-        if record.device.get(name) != value:
-            return f"built on {record.device.get('gpu')} ({record.device.get('compute_capability')})"
+    built = record.device
+    alike = all(built.get(name) == getattr(device, name) for name in ("gpu", "compute_capability", "multiprocessors"))
+    # A container does not see its board's name.
+    boards = {built.get("board") or device.board, device.board or built.get("board")}
+    if not alike or len(boards) > 1:
+        what = f"{built.get('compute_capability')}, {built.get('multiprocessors')} multiprocessors"
+        return f"built on {built.get('board') or built.get('gpu')} ({what})"
     spec = manifest.files.get(record.model)
     if spec is None or spec.sha256 != record.model_sha256:
         return f"built from another {record.model} than the bundle's"

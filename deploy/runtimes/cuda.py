@@ -39,7 +39,7 @@ def check(cuda: Any, result: Any) -> Any:
 
 
 def gpu_properties() -> dict[str, Any]:
-    """Describe the first GPU: 'gpu', 'compute_capability', 'memory_bytes', 'free_bytes', 'driver' as in `Device`.
+    """Describe the first GPU as in `Device`: name, capability, memory, driver, multiprocessors.
 
     Raises:
         ImportError: cuda-python is not installed.
@@ -58,6 +58,7 @@ def gpu_properties() -> dict[str, Any]:
         "memory_bytes": int(properties.totalGlobalMem),
         "free_bytes": int(free),
         "driver": f"{driver // 1000}.{driver % 1000 // 10}",
+        "multiprocessors": int(properties.multiProcessorCount),
     }
 
 

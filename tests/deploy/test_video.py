@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from deploy import stream
-from deploy.video import Frames, Source, VideoFile, camera_pipeline, open_source
+from deploy.video import Frames, Source, VideoFile, camera_pipelines, open_source
 from tests.deploy.conftest import ROOT
 
 
@@ -105,18 +105,32 @@ def test_a_truncated_file_says_where_it_ends(video):
     [
         (
             "csi:1",
-            ["nvarguscamerasrc sensor-id=1 ", "width=640,height=480,framerate=60/1", "nvvidconv", "appsink drop=true"],
+            [
+                [
+                    "nvarguscamerasrc sensor-id=1 ",
+                    "width=640,height=480,framerate=60/1",
+                    "nvvidconv",
+                    "appsink drop=true",
+                ]
+            ],
         ),
-        ("usb:/dev/video2", ["v4l2src device=/dev/video2 ", "width=640,height=480", "max-buffers=1"]),
+        (
+            "usb:/dev/video2",
+            [
+                ["v4l2src device=/dev/video2 ", "image/jpeg,width=640,height=480,framerate=60/1", "jpegdec"],
+                ["v4l2src device=/dev/video2 ", "video/x-raw,width=640,height=480 !", "max-buffers=1"],
+            ],
+        ),
     ],
 )
 def test_pipelines(name, parts):
-    pipeline = camera_pipeline(name, 640, 480, 60)
-    assert all(part in pipeline for part in parts)
+    pipelines = camera_pipelines(name, 640, 480, 60)
+    assert len(pipelines) == len(parts)
+    assert all(word in pipeline for pipeline, words in zip(pipelines, parts, strict=True) for word in words)
 
 
 def test_other_names_are_no_pipelines():
-    assert all(camera_pipeline(name, 1, 1, 1) is None for name in ("0", "csi:", "a.mp4", "usb:video0"))
+    assert not any(camera_pipelines(name, 1, 1, 1) for name in ("0", "csi:", "a.mp4", "usb:video0"))
 
 
 def test_what_cannot_be_opened(tmp_path):
@@ -138,9 +152,12 @@ def test_cameras_of_a_jetson_need_gstreamer(monkeypatch):
     opened = []
     monkeypatch.setattr("cv2.getBuildInformation", lambda: "  GStreamer:                   YES (1.20.3)")
     monkeypatch.setattr("cv2.VideoCapture", lambda *given: opened.append(given) or cv2_closed())
-    with pytest.raises(ValueError, match="the pipeline was: videotestsrc ! appsink"):
+    with pytest.raises(ValueError, match="v4l2-ctl --list-formats-ext .*tried: videotestsrc ! appsink"):
         open_source("videotestsrc ! appsink")
     assert opened == [("videotestsrc ! appsink", cv2.CAP_GSTREAMER)]
+    with pytest.raises(ValueError, match="image/jpeg.* and: v4l2src .* video/x-raw"):
+        open_source("usb:/dev/video0")
+    assert ["jpegdec" in pipeline for pipeline, _ in opened[1:]] == [True, False]
 
 
 def cv2_closed():
@@ -211,6 +228,49 @@ def test_a_camera_that_vanishes(bundle, tmp_path, capsys, monkeypatch, runtime):
     captured = capsys.readouterr()
     assert "gives no more frames" in captured.err and "dropped" in captured.out
     assert frames_of(out) >= 1
+
+
+def test_a_video_of_a_slow_model_plays_as_the_camera_saw_it(bundle, tmp_path, monkeypatch, runtime):
+    monkeypatch.setattr(stream, "open_source", lambda *given: live(Camera(60, pace_s=0.033)))
+    drawn = stream.drawn
+
+    def slowly(*given):
+        time.sleep(0.15)
+        return drawn(*given)
+
+    monkeypatch.setattr(stream, "drawn", slowly)
+    out, record = tmp_path / "out.avi", tmp_path / "r.json"
+    assert stream.main([str(bundle), "0", "--out", str(out), "--json", str(record), *runtime]) == 2
+    report = json.loads(record.read_text())
+    seconds = report["frames"] / report["fps"]
+    assert report["dropped"] > report["frames"]  # a few frames a second of 30
+    assert frames_of(out) == pytest.approx(30 * seconds, abs=5)
+
+
+def test_a_service_tells_its_journal_and_keeps_no_endless_list(bundle, video, tmp_path, capsys, monkeypatch, runtime):
+    monkeypatch.setattr(stream, "_LOG_EVERY_S", 0.0)
+    monkeypatch.setattr(stream, "_KEPT_TIMES", 4)
+    assert stream.main([str(bundle), str(video), "--json", str(tmp_path / "r.json"), *runtime]) == 0
+    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("frame ")]
+    assert len(lines) == 12 and lines[-1].startswith("frame 12 of 12, ")
+    assert json.loads((tmp_path / "r.json").read_text())["frames"] == 12
+
+
+def test_a_window_needs_a_display(bundle, video, tmp_path, monkeypatch, runtime):
+    for name in ("DISPLAY", "WAYLAND_DISPLAY"):
+        monkeypatch.delenv(name, raising=False)
+    command = [str(bundle), str(video), "--show", "--out", str(tmp_path / "o.avi"), *runtime]
+    with pytest.raises(ValueError, match="--show needs a display .* export DISPLAY=:0"):
+        stream.main(command)
+
+    def no_window(*given):
+        raise cv2.error("The function is not implemented")
+
+    monkeypatch.setenv("DISPLAY", ":0")
+    monkeypatch.setattr("cv2.imshow", no_window)  # as a headless build
+    monkeypatch.setattr("cv2.destroyAllWindows", no_window)
+    assert stream.main(command) == 2
+    assert sorted(path.name for path in tmp_path.iterdir() if path.suffix == ".avi") == ["o.avi", "street.avi"]
 
 
 def test_a_limit_ends_it(bundle, video, tmp_path, capsys, runtime):

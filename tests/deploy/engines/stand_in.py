@@ -227,12 +227,13 @@ class CUDA:
 
     current = None
 
-    def __init__(self, gpu="Orin", major=8, minor=7, free=4 << 30, total=8 << 30):
+    def __init__(self, gpu="Orin", major=8, minor=7, free=4 << 30, total=8 << 30, multiprocessors=8):
         CUDA.current = self
         self.cudaError_t = SimpleNamespace(cudaSuccess=SimpleNamespace(name="cudaSuccess"))
         self.cudaMemcpyKind = SimpleNamespace(cudaMemcpyHostToDevice=1, cudaMemcpyDeviceToHost=2)
         self.cudaStreamCaptureMode = SimpleNamespace(cudaStreamCaptureModeThreadLocal=1)
         self.gpu, self.major, self.minor, self.free, self.total = gpu, major, minor, free, total
+        self.multiprocessors = multiprocessors
         self.queue, self.captured, self.memory, self.launches, self.destroyed = [], None, {}, 0, 0
         self.failing = ()
 
@@ -244,7 +245,11 @@ class CUDA:
 
     def cudaGetDeviceProperties(self, device):
         properties = SimpleNamespace(
-            name=self.gpu.encode(), major=self.major, minor=self.minor, totalGlobalMem=self.total
+            name=self.gpu.encode(),
+            major=self.major,
+            minor=self.minor,
+            totalGlobalMem=self.total,
+            multiProcessorCount=self.multiprocessors,
         )
         return self._ok(properties)
 

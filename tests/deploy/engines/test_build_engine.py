@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 
 from deploy import bench, build_engine, predict
+from deploy.engines.device import read_device
 from deploy.engines.record import find_engine, load_record, verify_engine
 from deploy.manifest import load_manifest, save_manifest
 from deploy.predictor import Predictor
 from deploy.reference import load_reference
 from tests.deploy.engines.conftest import HALF, STRONG, WEAK, layer_info
-from tests.deploy.engines.stand_in import API, CUDA, TensorRT
+from tests.deploy.engines.stand_in import API, CUDA, ORIN, TensorRT
 
 NAME = "jetson-orin-nano-sm87-10.3.0-int8"
 
@@ -140,14 +141,20 @@ def test_a_bundle_without_a_record_of_layers(rt_bundle, jetpack6):
 
 
 def test_an_engine_of_elsewhere_is_refused_with_the_reason(built, install, jetpack6):
-    for trt, cuda, reason in (
-        (TensorRT("10.13.3.9"), None, "built with TensorRT 10.3.0"),
-        (jetpack6, CUDA("Thor", 11, 0), r"built on Orin \(sm87\)"),
+    nano = r"built on NVIDIA Jetson Orin Nano Developer Kit \(sm87, 8 multiprocessors\)"
+    agx = {**ORIN, "board": "NVIDIA Jetson AGX Orin Developer Kit"}
+    for trt, cuda, board, reason in (
+        (TensorRT("10.13.3.9"), None, ORIN, "built with TensorRT 10.3.0"),
+        (jetpack6, CUDA("Thor", 11, 0), None, nano),
+        (jetpack6, CUDA(multiprocessors=16), agx, nano),  # as all Orins it calls itself Orin, sm87
+        (jetpack6, CUDA(multiprocessors=16), None, nano),  # in a container, which does not see the board's name
+        (jetpack6, None, {**ORIN, "board": "NVIDIA Jetson Orin NX"}, nano),
     ):
-        install(trt, cuda)
+        install(trt, cuda, board)
         with pytest.raises(ValueError, match=f"{NAME}.engine \\({reason}\\).*python -m deploy.build_engine"):
             Predictor(built, runtime="tensorrt")
-    install(jetpack6)
+    install(jetpack6)  # in a container on the board that it was built on
+    assert Predictor(built, runtime="tensorrt").filename == WEAK
     with pytest.raises(ValueError, match=f"{NAME}.engine \\(another precision\\).*in fp16 build one.*--precision fp16"):
         Predictor(built, runtime="tensorrt", precision="fp16")
     with pytest.raises(ValueError, match="choose by precision"):
@@ -169,6 +176,22 @@ def test_an_engine_of_another_bundle_or_changed_is_not_loaded(built, tiny_model,
     save_manifest(built, dataclasses.replace(manifest, files={**manifest.files, WEAK: spec}))
     with pytest.raises(ValueError, match=f"built from another {WEAK}"):
         Predictor(built, runtime="tensorrt")
+
+
+def test_a_damaged_record_hides_no_other_engine(built, jetpack6):
+    (built / "engines" / "old-sm87-8.6.1-int8.json").write_text("{")
+    assert Predictor(built, runtime="tensorrt").filename == WEAK
+    with pytest.raises(ValueError, match="old-sm87-8.6.1-int8.json .*is not an engine's record"):
+        Predictor(built, runtime="tensorrt", precision="fp16")
+
+
+def test_a_precision_that_fails_does_not_end_the_other(rt_bundle, jetpack6, capsys):
+    manifest = load_manifest(rt_bundle)
+    (rt_bundle / HALF).write_bytes(b"changed")
+    with pytest.raises(ValueError, match=f"fp16: .*{HALF} is not the file the manifest describes"):
+        build_engine.main([str(rt_bundle)])
+    assert find_engine(rt_bundle, manifest, read_device(), "tensorrt", "10.3.0").precision == "int8"
+    assert f"{NAME}.engine" in capsys.readouterr().out
 
 
 def test_damaged_records(built, jetpack6):
@@ -209,8 +232,6 @@ def test_a_damaged_engine_is_not_loaded_by_tensorrt(built, jetpack6):
 
 def test_the_narrowest_engine_is_taken(built, jetpack6):
     build_engine.main([str(built), "--precision", "fp16"])
-    from deploy.engines.device import read_device
-
     manifest, device = load_manifest(built), read_device()
     assert find_engine(built, manifest, device, "tensorrt", "10.3.0").precision == "int8"
     record = find_engine(built, manifest, device, "tensorrt", "10.3.0", "fp16")
@@ -219,10 +240,11 @@ def test_the_narrowest_engine_is_taken(built, jetpack6):
 
 def test_the_command_lines_of_trtexec(rt_bundle, jetpack6, capsys):
     assert build_engine.main([str(rt_bundle), "--print-trtexec", "--workspace", "1024"]) == 0
-    half, int8 = capsys.readouterr().out.splitlines()
+    folder, half, int8 = capsys.readouterr().out.splitlines()
+    assert folder == f"mkdir -p {rt_bundle / 'engines'}"
     assert f"--onnx={rt_bundle / HALF}" in half and "--stronglyTyped" in half and "--int8" not in half
     assert "--memPoolSize=workspace:1024" in half and "--noTF32" in half
-    assert f"--saveEngine={rt_bundle / 'engines' / NAME}.engine" in int8
+    assert f"--saveEngine={rt_bundle / 'engines' / NAME}-trtexec.engine" in int8
     assert "--fp16 --int8 --precisionConstraints=obey '--layerPrecisions=float32/*:fp32'" in int8
     assert "--stronglyTyped" not in int8 and not (rt_bundle / "engines").exists()
 
