@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from deploy.cli import run_cli
-from deploy.engines.build import make_log
+from deploy.engines.build import trial_build
 from deploy.engines.device import board_of
 from deploy.engines.releases import INSTALL as TENSORRT_INSTALL
 from deploy.engines.releases import import_tensorrt, release_of
@@ -80,7 +80,19 @@ def check_board(board: dict[str, Any]) -> Finding:
     return Finding("Jetson", OK, text)
 
 
-def check_power(board: dict[str, Any]) -> Iterator[Finding]:
+def fastest_mode(root: Path = Path("/")) -> str:
+    """Return the command for the fastest power mode, whose number differs between boards: on a Nano 0 is 15 W."""
+    path = root / "etc/nvpmodel.conf"
+    text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+    modes = re.findall(r"<\s*POWER_MODEL\s+ID=(\d+)\s+NAME=(\S+?)\s*>", text)
+    numbers = {name.upper(): number for number, name in modes}
+    for name in ("MAXN_SUPER", "MAXN"):
+        if name in numbers:
+            return f"sudo nvpmodel -m {numbers[name]} ({name}; it may ask for a reboot)"
+    return "sudo nvpmodel -m NUMBER, with that of the fastest mode in /etc/nvpmodel.conf"
+
+
+def check_power(board: dict[str, Any], root: Path = Path("/")) -> Iterator[Finding]:
     """Power mode and clocks: what a measurement depends on most."""
     if not board["l4t"]:
         return
@@ -88,7 +100,7 @@ def check_power(board: dict[str, Any]) -> Iterator[Finding]:
     if not mode:
         yield Finding("Power mode", NOTE, "nvpmodel says nothing", "run it as a user who may: sudo nvpmodel -q")
     elif not mode.startswith("MAXN"):
-        yield Finding("Power mode", WARNING, mode, "for full speed: sudo nvpmodel -m 0 (or what nvpmodel -p lists)")
+        yield Finding("Power mode", WARNING, mode, f"for full speed: {fastest_mode(root)}")
     else:
         yield Finding("Power mode", OK, mode)
     clocks = board["clocks_mhz"]
@@ -139,13 +151,8 @@ def check_tensorrt() -> Finding:
         release = release_of(trt)
     except ValueError as error:
         return Finding("TensorRT", MISSING, str(trt.__version__), str(error))
-    log = make_log(trt)
-    try:
-        built = trt.Builder(log)
-    except Exception as error:  # what pybind raises for a failed construction
-        built, log.errors = None, [*log.errors, str(error)]
-    if built is None or log.errors:
-        reason = "; ".join(log.errors[-2:])
+    if errors := trial_build(trt):
+        reason = "; ".join(errors[-2:])
         fix = "TensorRT of pip is built for other GPUs than a Jetson's: pip uninstall tensorrt; apt install tensorrt"
         return Finding("TensorRT", MISSING, f"{trt.__version__} does not build here: {reason}", fix)
     typed = "strongly typed" if release.prefers_strong else "weakly typed for INT8"
@@ -193,7 +200,7 @@ def examine(root: Path = Path("/"), board: Callable[[Path], dict[str, Any]] = bo
         check_python(),
         check_opencv(),
         check_board(described),
-        *check_power(described),
+        *check_power(described, root),
         *check_memory(root),
         check_cuda(),
         check_tensorrt(),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,6 +16,9 @@ from deploy.files import atomic_write
 # Nodes of a weakly typed file whose names start so compute in float32: coordinates do not fit into float16.
 FLOAT32_PREFIX = "float32/"
 Report = Callable[[str, int, int], None]
+
+_LISTEN_EVERY_S = 0.2  # for Ctrl-C while a build runs
+_PATIENCE_S = 60.0  # a step of the builder may take that long before it stops
 
 
 @dataclass(frozen=True)
@@ -72,7 +76,7 @@ def make_log(trt: Any) -> Any:
 
 
 def make_monitor(trt: Any, report: Report) -> Any:
-    """Make a progress monitor that tells `report` a phase, its steps done and all of them, and ends on Ctrl-C."""
+    """Make a progress monitor that tells `report` a phase, its steps done and all of them, and can end the build."""
 
     class Monitor(trt.IProgressMonitor):  # type: ignore[misc]
         def __init__(self) -> None:
@@ -87,12 +91,8 @@ def make_monitor(trt: Any, report: Report) -> Any:
             self.steps.pop(phase_name, None)
 
         def step_complete(self, phase_name: str, step: int) -> bool:
-            # An exception must not leave a callback: the builder is told to stop instead.
-            try:
-                if not self.cancelled:
-                    report(phase_name, step + 1, self.steps.get(phase_name, step + 1))
-            except KeyboardInterrupt:
-                self.cancelled = True
+            if not self.cancelled:
+                report(phase_name, step + 1, self.steps.get(phase_name, step + 1))
             return not self.cancelled
 
     return Monitor()
@@ -133,10 +133,8 @@ def build(trt: Any, request: BuildRequest, report: Report | None = None) -> Buil
     if release.progress and report is not None and trt.__name__ != RTX:
         monitor = config.progress_monitor = make_monitor(trt, report)
     start = time.perf_counter()
-    engine = builder.build_serialized_network(network, config)
+    engine = _interruptible(lambda: builder.build_serialized_network(network, config), monitor)
     seconds = round(time.perf_counter() - start, 1)
-    if monitor is not None and monitor.cancelled:
-        raise KeyboardInterrupt
     if engine is None:
         reasons = "; ".join(log.errors[-2:]) or "it gives no reason"
         where = "" if request.capability is None else f" for {request.capability}"
@@ -145,6 +143,55 @@ def build(trt: Any, request: BuildRequest, report: Report | None = None) -> Buil
         with atomic_write(request.timing_cache) as temporary:
             temporary.write_bytes(bytes(config.get_timing_cache().serialize()))
     return Built(bytes(engine), seconds, (*notes, *dict.fromkeys(log.warnings)))
+
+
+def _interruptible(work: Callable[[], Any], monitor: Any) -> Any:
+    """Run a build in a thread of its own, so that Ctrl-C arrives: within TensorRT's callbacks it would be swallowed.
+
+    A release without progress monitor cannot be told to stop; its thread ends with the process.
+    """
+    results: list[Any] = []
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            results.append(work())
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    try:
+        thread.start()
+        while thread.is_alive():
+            thread.join(_LISTEN_EVERY_S)
+    except KeyboardInterrupt:
+        if monitor is not None:
+            monitor.cancelled = True
+            thread.join(_PATIENCE_S)
+        raise
+    if errors:
+        raise errors[0]
+    return results[0]
+
+
+def trial_build(trt: Any) -> list[str]:
+    """Build an engine of one layer, which says whether TensorRT knows this GPU: a builder alone does not ask.
+
+    Returns:
+        Its errors; none if it builds.
+    """
+    release = release_of(trt)
+    log = make_log(trt)
+    try:
+        builder = trt.Builder(log)
+        request = BuildRequest(Path(), "fp32", release.prefers_strong)
+        network = builder.create_network(_creation_flags(trt, release, request))
+        layer = network.add_identity(network.add_input("x", trt.DataType.FLOAT, (1, 8)))
+        network.mark_output(layer.get_output(0))
+        engine = builder.build_serialized_network(network, builder.create_builder_config())
+    except Exception as error:  # what pybind raises for a failed construction
+        return [*log.errors, str(error)]
+    return [] if engine is not None else log.errors or ["it gives no reason"]
 
 
 def _check(trt: Any, release: Release, request: BuildRequest) -> None:

@@ -49,10 +49,28 @@ def test_a_full_orin_nano_in_a_low_power_mode(gpu, tmp_path):
     gpu(TensorRT("10.3.0"))
     findings = doctor.examine(root_with(tmp_path, 7.4, 0.9, 0), lambda root: ORIN)
     found = {finding.subject: finding for finding in findings}
-    assert found["Power mode"].status == WARNING and "nvpmodel -m 0" in found["Power mode"].fix
+    assert found["Power mode"].status == WARNING and "number" in found["Power mode"].fix.lower()
     assert found["Clocks"].status == NOTE and found["Clocks"].text == "GPU at 306 of 625 MHz"
     assert found["Memory"].status == WARNING and found["Memory"].text == "0.9 of 7.4 GiB free"
     assert found["Swap"].status == WARNING and "swapon" in found["Swap"].fix
+
+
+@pytest.mark.parametrize(
+    ("modes", "command"),
+    [
+        (["0 NAME=15W", "1 NAME=25W", "2 NAME=MAXN_SUPER", "3 NAME=7W"], "sudo nvpmodel -m 2 (MAXN_SUPER;"),  # Nano
+        (["0 NAME=MAXN", "1 NAME=15W", "2 NAME=30W"], "sudo nvpmodel -m 0 (MAXN;"),  # AGX
+        (["0 NAME=10W"], "sudo nvpmodel -m NUMBER"),
+    ],
+)
+def test_the_fastest_power_mode_has_the_boards_own_number(modes, command, gpu, tmp_path):
+    gpu(TensorRT("10.3.0"))
+    root = root_with(tmp_path, 7.4, 5, 8)
+    (root / "etc").mkdir()
+    lines = [f"< POWER_MODEL ID={mode} >\nCPU_ONLINE CORE_0 1" for mode in modes]
+    (root / "etc/nvpmodel.conf").write_text("\n".join(lines))
+    found = {finding.subject: finding for finding in doctor.examine(root, lambda root: ORIN)}
+    assert command in found["Power mode"].fix
 
 
 def test_jetpack_5_is_not_supported():
@@ -61,12 +79,7 @@ def test_jetpack_5_is_not_supported():
 
 
 def test_a_tensorrt_that_does_not_know_the_gpu(gpu):
-    class Foreign(TensorRT):
-        def Builder(self, log):
-            log.log(1, "Target GPU SM 87 is not supported by this TensorRT release.")
-            return super().Builder(log)
-
-    gpu(Foreign("10.16.0.72"))
+    gpu(TensorRT("10.16.0.72", fails="target"))
     found = doctor.check_tensorrt()
     assert found.status == MISSING and "SM 87 is not supported" in found.text and "apt install tensorrt" in found.fix
 
