@@ -20,7 +20,7 @@ from deploy.manifest import PRECISIONS, InputSpec, load_manifest
 from deploy.predictor import Predictor
 from deploy.receipt import RECEIPT_NAME, read_receipt
 from deploy.reference import REFERENCE_NAME, check_reference, load_reference
-from deploy.runtimes import ENGINE_RUNTIMES, RUNTIMES
+from deploy.runtimes import DEFAULT_RUNTIME, ENGINE_RUNTIMES, RUNTIMES, default_runtime
 from deploy.specs import TARGETS
 from deploy.table import format_table
 
@@ -158,18 +158,20 @@ def add_to_receipt(bundle: str, report: Any) -> None:
         ValueError: It is damaged.
     """
     path = Path(bundle) / RECEIPT_NAME
-    receipt, first = read_receipt(path), report["results"][0]
-    receipt.setdefault("devices", {})[f"{first['device']}, {first['runtime']} {first['version']}"] = report
+    receipt, first, board = read_receipt(path), report["results"][0], report["board"]
+    where = [first["device"]] if board is None else [board["board"] or first["device"], board["power_mode"]]
+    name = ", ".join([*filter(None, where), f"{first['runtime']} {first['version']}"])
+    receipt.setdefault("devices", {})[name] = report
     write_json(path, receipt)
 
 
-def markdown_row(report: Any, device: Any) -> str:
+def markdown_row(report: Any) -> str:
     """Return the record as a row of docs/jetson-results.md.
 
     Args:
-        report: From `run_bench`.
-        device: From `Device.to_dict`, or None.
+        report: From `run_bench`, with 'board' from `this_board`.
     """
+    device = report["board"]
     by_precision = {result["precision"]: result for result in report["results"]}
     first = report["results"][0]
     where = first["device"] if device is None else device["board"] or device["gpu"]
@@ -232,7 +234,7 @@ def parse_args(argv: Sequence[str] | None) -> argparse.Namespace:
     """Parse the command line; a mistake exits with 2."""
     parser = argparse.ArgumentParser(prog="python -m deploy.bench", description="Measure a bundle on this device.")
     parser.add_argument("bundle", metavar="BUNDLE", help="folder with model.json and the model files")
-    parser.add_argument("--runtime", choices=RUNTIMES, default="openvino", help="default: openvino")
+    parser.add_argument("--runtime", choices=RUNTIMES, help=f"default: {DEFAULT_RUNTIME}")
     parser.add_argument(
         "--precision",
         choices=PRECISIONS,
@@ -265,13 +267,14 @@ def default_precisions(bundle: str, runtime: str) -> list[str | None]:
     return [precision for precision in PRECISIONS if precision in fitting] or [None]
 
 
-def this_device(runtime: str) -> Any:
-    """Describe the GPU and board that TensorRT ran on; None for a CPU."""
-    if runtime not in ENGINE_RUNTIMES:
-        return None
-    from deploy.engines.device import read_device
+def this_board(runtime: str) -> Any:
+    """Describe the board, with power mode and clocks, and for engines its GPU; None for another computer's CPU."""
+    from deploy.engines.device import board_of, read_device
 
-    return read_device().to_dict()
+    if runtime in ENGINE_RUNTIMES:
+        return read_device().to_dict()
+    board = board_of()
+    return board if board["l4t"] else None
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -286,6 +289,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     check_folder_of("--json", args.json)
     if args.check and (args.receipt or args.markdown):
         raise ValueError("--check measures no time, which --receipt and --markdown write; drop one of them")
+    args.runtime = args.runtime or default_runtime(args.bundle)
     if args.receipt:
         read_receipt(Path(args.bundle) / RECEIPT_NAME)  # damaged, it is refused before anything is measured
     predictors = [
@@ -298,13 +302,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         code = 0 if all(result["check"]["passed"] for result in report["results"]) else CHECK_FAILED
     else:
         image, origin = choose_image(args.bundle, args.image, predictors[0].manifest.input)
-        report = {"bundle": args.bundle, "image": origin, **run_bench(predictors, image, args.warmup, args.iterations)}
+        board = this_board(args.runtime)  # its clocks before the measuring
+        measured = run_bench(predictors, image, args.warmup, args.iterations)
+        report = {"bundle": args.bundle, "image": origin, "board": board, **measured}
         text, code = report_text(report), 0
     print(text)
     if args.receipt:
         add_to_receipt(args.bundle, report)
     if args.markdown:
-        print(markdown_row(report, this_device(args.runtime)))
+        print(markdown_row(report))
     if args.json is not None:
         write_json(args.json, report)
     return code

@@ -18,7 +18,7 @@ from deploy.files import refuse_overwriting, write_json, write_npz
 from deploy.io import list_images, read_image, write_image
 from deploy.manifest import PRECISIONS, Manifest
 from deploy.predictor import Prediction, Predictor
-from deploy.runtimes import RUNTIMES
+from deploy.runtimes import DEFAULT_RUNTIME, RUNTIMES, default_runtime
 from deploy.specs import check_share
 from deploy.table import format_table
 
@@ -31,7 +31,7 @@ def parse_args(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("bundle", metavar="BUNDLE", help="folder with model.json and the model files")
     parser.add_argument("images", metavar="IMAGE", nargs="+", help="image file, or a folder of images")
     parser.add_argument("--out", metavar="DIR", required=True, help="folder for the results; made if need be")
-    parser.add_argument("--runtime", choices=RUNTIMES, default="openvino", help="default: openvino")
+    parser.add_argument("--runtime", choices=RUNTIMES, help=f"default: {DEFAULT_RUNTIME}")
     parser.add_argument(
         "--precision", choices=PRECISIONS, help="default: int8 if there is one for the runtime, or fp32"
     )
@@ -202,7 +202,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     refuse_overwriting((out / f"{stem}_{ending}" for stem in unique_stems(paths) for ending in endings), paths)
     check_share("--score", args.score)
     predictor = Predictor(
-        args.bundle, runtime=args.runtime, precision=args.precision, threads=args.threads, score=args.score
+        args.bundle,
+        runtime=args.runtime or default_runtime(args.bundle),
+        precision=args.precision,
+        threads=args.threads,
+        score=args.score,
     )
     done, failed = predict_images(predictor, paths, out)
     if done:

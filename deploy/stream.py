@@ -22,7 +22,7 @@ from deploy.latency import Latency
 from deploy.manifest import PRECISIONS
 from deploy.predict import model_line
 from deploy.predictor import Prediction, Predictor
-from deploy.runtimes import RUNTIMES
+from deploy.runtimes import DEFAULT_RUNTIME, RUNTIMES, default_runtime
 from deploy.specs import check_share
 from deploy.video import Frames, Image, Rate, Source, VideoFile, open_source
 
@@ -46,7 +46,7 @@ def parse_args(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--show", action="store_true", help="show them in a window")
     parser.add_argument("--json", metavar="FILE", type=Path, help="write frames, rates and times here")
     parser.add_argument("--limit", type=int, metavar="N", help="end after so many frames")
-    parser.add_argument("--runtime", choices=RUNTIMES, default="openvino", help="default: openvino")
+    parser.add_argument("--runtime", choices=RUNTIMES, help=f"default: {DEFAULT_RUNTIME}")
     parser.add_argument("--precision", choices=PRECISIONS, help="default: the runtime's own")
     parser.add_argument("--threads", type=int, help="CPU threads; default: all this process may use")
     parser.add_argument("--score", type=float, help="lowest score of a detector's objects; default: the manifest's")
@@ -197,7 +197,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.out is not None and Path(args.source).exists() and args.out.resolve() == Path(args.source).resolve():
         raise ValueError(f"--out {args.out} is the source and would be overwritten; choose another")
     predictor = Predictor(
-        args.bundle, runtime=args.runtime, precision=args.precision, threads=args.threads, score=args.score
+        args.bundle,
+        runtime=args.runtime or default_runtime(args.bundle),
+        precision=args.precision,
+        threads=args.threads,
+        score=args.score,
     )
     source = open_source(args.source, args.size[0], args.size[1], args.fps)
     try:

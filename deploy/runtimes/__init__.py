@@ -1,5 +1,6 @@
 """Runtimes, each in a module of its own that is imported only when it is asked for."""
 
+import importlib.util
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -7,13 +8,34 @@ from pathlib import Path
 from deploy.runtimes.base import Runtime
 from deploy.specs import InputSpec, OutputSpec, check_choice
 
-__all__ = ["ENGINE_RUNTIMES", "FILE_RUNTIMES", "RUNTIMES", "Runtime", "create_runtime"]
+__all__ = [
+    "DEFAULT_RUNTIME",
+    "ENGINE_RUNTIMES",
+    "FILE_RUNTIMES",
+    "RUNTIMES",
+    "Runtime",
+    "create_runtime",
+    "default_runtime",
+]
 
 # Which load the bundle's files.
 FILE_RUNTIMES = ("openvino", "onnxruntime", "onnxruntime-cuda", "onnxruntime-tensorrt", "torch")
 # Which load engines that were built from them on the device.
 ENGINE_RUNTIMES = {"tensorrt": "TensorRT", "torch-tensorrt": "Torch-TensorRT"}
 RUNTIMES = (*FILE_RUNTIMES, *ENGINE_RUNTIMES)
+
+
+DEFAULT_RUNTIME = "tensorrt where the bundle has engines, else openvino, else onnxruntime, as they are installed"
+
+
+def default_runtime(bundle: str | os.PathLike[str]) -> str:
+    """Choose the runtime that `DEFAULT_RUNTIME` says; openvino if there is none at all."""
+    choices = ["tensorrt"] * any(Path(bundle).glob("engines/*.engine")) + ["openvino", "onnxruntime"]
+    for name in choices:
+        spec = importlib.util.find_spec(name)
+        if spec is not None and spec.origin is not None:  # a folder of that name is no package
+            return name
+    return "openvino"
 
 
 def create_runtime(
