@@ -157,6 +157,8 @@ def test_a_folder_called_openvino_is_not_the_runtime(tmp_path, monkeypatch, mode
     monkeypatch.setattr(sys, "path", [str(tmp_path / "elsewhere")])
     for module in [key for key in sys.modules if key.partition(".")[0] == "openvino"]:
         monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setitem(sys.modules, "openvino", None)  # what is imported here goes with the test
+    del sys.modules["openvino"]
     with pytest.raises(ImportError, match="is not the runtime; run: pip install openvino"):
         create_runtime("openvino", model, new_input(), [new_output()], threads=1)
 
