@@ -3,7 +3,9 @@
     python tools/train.py configs/distill/vitti_dinov2-s_photos.py
 
 547 photos (the training images of CamVid, coco_semantic and coco_mini), as crops of 224 x 224. The checkpoint is a
-pre-trained ViT for init_cfg=dict(type="vitdense.Pretrained", checkpoint=...). Score: not measured yet.
+pre-trained ViT for init_cfg=dict(type="vitdense.Pretrained", checkpoint=...). Measured here on one of two CPU cores in
+65 minutes, beside other work: the loss falls from 0.94 to 0.26. What it is worth is measured by
+vitseg/vitti-distilled_fcn_camvid.py.
 """
 
 _base_ = ["../_base_/seg_runtime.py", "../_base_/models/dinov2_small.py"]
