@@ -17,6 +17,7 @@ from deploy.engines.device import board_of
 from deploy.engines.releases import INSTALL as TENSORRT_INSTALL
 from deploy.engines.releases import import_tensorrt, release_of
 from deploy.files import check_folder_of, write_json
+from deploy.machine import system_memory
 from deploy.runtimes.cuda import gpu_properties
 from deploy.table import format_table
 
@@ -113,9 +114,7 @@ def check_power(board: dict[str, Any], root: Path = Path("/")) -> Iterator[Findi
 
 def check_memory(root: Path = Path("/")) -> Iterator[Finding]:
     """Memory and swap: a build on a board of 8 GB needs both."""
-    path = root / "proc/meminfo"
-    text = path.read_text(encoding="utf-8") if path.is_file() else ""
-    values = {name: int(number) * 1024 for name, number in re.findall(r"^(\w+): +(\d+) kB", text, re.MULTILINE)}
+    values = system_memory(root)
     if not {"MemTotal", "MemAvailable", "SwapTotal"} <= set(values):
         yield Finding("Memory", NOTE, "the system does not say")
         return

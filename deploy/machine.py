@@ -30,6 +30,13 @@ def cpu_model() -> str:
     return platform.processor() or platform.machine()
 
 
+def system_memory(root: Path = Path("/")) -> dict[str, int]:
+    """Return bytes by name from /proc/meminfo ("MemTotal", "MemAvailable", ...); empty on other systems."""
+    path = root / "proc/meminfo"
+    text = path.read_text(encoding="utf-8") if path.is_file() else ""
+    return {name: int(number) * 1024 for name, number in re.findall(r"^(\w+): +(\d+) kB", text, re.MULTILINE)}
+
+
 def now() -> str:
     """Return date and time in UTC, ISO 8601, to the second."""
     return datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")

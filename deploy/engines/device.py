@@ -10,6 +10,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from deploy.machine import system_memory
+
 
 @dataclass(frozen=True)
 class Device:
@@ -114,4 +116,7 @@ def read_device() -> Device:
     """
     from deploy.runtimes.cuda import gpu_properties
 
-    return Device(**gpu_properties(), **board_of())
+    properties, board = gpu_properties(), board_of()
+    if board["l4t"]:  # CUDA does not count what the system would give back, such as cached files
+        properties["free_bytes"] = max(properties["free_bytes"], system_memory().get("MemAvailable", 0))
+    return Device(**properties, **board)

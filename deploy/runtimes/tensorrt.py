@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from deploy.specs import InputSpec, OutputSpec
 
 
 class TensorRTRuntime:
-    """An engine with pinned buffers and a stream of its own; after a first call, a call is one launch of a CUDA graph.
+    """An engine with pinned buffers and a stream of its own; a call launches a CUDA graph, where one can be captured.
 
     The engine is trusted: `deploy.engines.record.verify_engine` has to stand before.
 
@@ -64,7 +65,9 @@ class TensorRTRuntime:
         # A first run outside of a graph: what TensorRT sets up then cannot be recorded.
         self._enqueue()
         self._synchronize()
-        self._graph = capture(self._cuda, self._stream, self._enqueue)
+        self._graph: Any = None
+        with contextlib.suppress(ValueError):  # an engine that cannot be captured still runs, call by call
+            self._graph = capture(self._cuda, self._stream, self._enqueue)
         self._version, self._gpu = str(trt.__version__), gpu_properties()
         self._engine_name = engine_path.name
 
@@ -90,7 +93,10 @@ class TensorRTRuntime:
         """Run the model once; see `Runtime`."""
         check_tensor(tensor, self._input_spec)
         self._buffers[self._input_spec.name].host[...] = tensor
-        check(self._cuda, self._cuda.cudaGraphLaunch(self._graph, self._stream))
+        if self._graph is None:
+            self._enqueue()
+        else:
+            check(self._cuda, self._cuda.cudaGraphLaunch(self._graph, self._stream))
         self._synchronize()
         # The next call writes to the same memory: astype copies.
         return {spec.name: self._buffers[spec.name].host.astype(spec.dtype) for spec in self._output_specs}
@@ -103,13 +109,14 @@ class TensorRTRuntime:
             "device": f"{self._gpu['gpu']} ({self._gpu['compute_capability']})",
             "driver": self._gpu["driver"],
             "engine": self._engine_name,
-            "cuda_graph": True,
+            "cuda_graph": self._graph is not None,
             "threads": 1,
         }
 
     def close(self) -> None:
         """Give the GPU's memory back. The runtime must not be used any more."""
-        check(self._cuda, self._cuda.cudaGraphExecDestroy(self._graph))
+        if self._graph is not None:
+            check(self._cuda, self._cuda.cudaGraphExecDestroy(self._graph))
         for buffer in self._buffers.values():
             buffer.free()
         check(self._cuda, self._cuda.cudaStreamDestroy(self._stream))

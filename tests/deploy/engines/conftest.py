@@ -56,6 +56,7 @@ def install(monkeypatch):
         cuda = cuda or CUDA()
         monkeypatch.setattr("deploy.runtimes.cuda.import_cuda", lambda: cuda)
         monkeypatch.setattr("deploy.runtimes.tensorrt.import_cuda", lambda: cuda)
+        monkeypatch.setattr("deploy.engines.device.system_memory", lambda: {"MemAvailable": 6 << 30})
         monkeypatch.setattr("deploy.engines.device.board_of", lambda: board or NO_BOARD)
         return cuda
 

@@ -310,6 +310,8 @@ class CUDA:
 
     def cudaStreamEndCapture(self, stream):
         graph, self.captured = self.captured, None
+        if "cudaStreamEndCapture" in self.failing:
+            return (SimpleNamespace(name="cudaErrorStreamCaptureUnsupported"), None)
         return self._ok(graph)
 
     def cudaGraphInstantiate(self, graph, flags):

@@ -34,8 +34,9 @@ def test_an_engine_its_record_and_its_timings(built, jetpack6):
     assert record.model == WEAK and not record.strongly_typed and record.version == "10.3.0"
     assert record.device["power_mode"] == "15W" and record.device["l4t"] == "36.4.3"
     assert record.layers["found"] == {"int8": 1.0} and record.check["error"] < 1e-5
-    assert jetpack6.limits == {jetpack6.MemoryPoolType.WORKSPACE: 2 << 30}  # half of what is free
-    assert record.built["workspace_bytes"] == 2 << 30
+    # Half of what is free, and of that what the system would give back is a part.
+    assert jetpack6.limits == {jetpack6.MemoryPoolType.WORKSPACE: 3 << 30}
+    assert record.built["workspace_bytes"] == 3 << 30
 
 
 @pytest.mark.parametrize("version", API)
@@ -73,6 +74,17 @@ def test_the_same_numbers_come_out(built, photo, jetpack6):
     described = engine.describe()
     assert described["engine"] == f"{NAME}.engine" and described["device"] == "Orin (sm87)"
     assert described["precision"] == "int8"
+
+
+def test_an_engine_that_cannot_be_captured_runs_all_the_same(built, photo, jetpack6):
+    expected = Predictor(built, runtime="tensorrt").predict(photo).outputs["logits"]
+    CUDA.current.failing = ("cudaStreamEndCapture",)
+    engine = Predictor(built, runtime="tensorrt")
+    for image in (photo[::-1].copy(), photo):
+        found = engine.predict(image).outputs["logits"]
+    np.testing.assert_array_equal(found, expected)
+    assert engine.describe()["cuda_graph"] is False
+    engine.runtime.close()
 
 
 def test_memory_is_given_back(built, jetpack6):
