@@ -36,7 +36,7 @@ dev:  ## The same, and what the tests need
 test: dev  ## Set up if need be; then ruff, mypy and all tests
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(TEST_ENV) $(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadfile --durations=15 $(PYTEST_ARGS)
+	$(TEST_ENV) $(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder --durations=15 $(PYTEST_ARGS)
 
 demo: env  ## Set up if need be; then train, export, quantize and draw: pictures in outputs/demo
 	$(BIN)/python tools/quickstart.py --out $(DEMO_OUT)

@@ -131,7 +131,9 @@ def recipe_figure(results: Sequence[Result], title: str, path: Path) -> None:
         minutes, scores = [point.seconds / 60 for point in points], [point.score for point in points]
         axes.plot(minutes, scores, "o-", label=mode, linewidth=1.5, markersize=7)
         for point, x, y in zip(points, minutes, scores, strict=True):
-            axes.annotate(f"{point.images} images", (x, y), xytext=(7, -4), textcoords="offset points", fontsize=8)
+            place = (0, 8) if point is points[-1] else (0, -16)  # lines rise: their ends stay free
+            text = f"{point.images} images"
+            axes.annotate(text, (x, y), xytext=place, textcoords="offset points", fontsize=8, ha="center")
     axes.set(xlabel="minutes of training", ylabel=f"{results[0].metric} (percent)", title=title)
     axes.margins(x=0.15, y=0.12)
     axes.grid(alpha=0.3)
