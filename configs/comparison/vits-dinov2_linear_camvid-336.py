@@ -1,5 +1,6 @@
 """A linear layer on a DINOv2 ViT-S, street scenes (CamVid) at 336 x 252: what each way of training is worth.
 
+    python tools/train.py configs/comparison/vits-dinov2_linear_camvid-336.py --finetune lora
     python tools/compare_recipes.py configs/comparison/vits-dinov2_linear_camvid-336.py \
         --finetune linear lora full --images 50 all --out outputs/camvid_recipes
 

@@ -71,14 +71,11 @@ def compile_program(path: Path, spec: InputSpec, workspace: int) -> Compiled:
         ValueError: It cannot be loaded or compiled.
         ImportError: Torch-TensorRT is not installed.
     """
-    compiler = import_torch_tensorrt()
-    import torch
-    from torch.export.passes import move_to_device_pass
-
+    compiler, torch = import_torch_tensorrt(), importlib.import_module("torch")
     start = time.perf_counter()
     try:
         program = torch.export.load(str(path))
-        program = move_to_device_pass(program, GPU)
+        program = importlib.import_module("torch.export.passes").move_to_device_pass(program, GPU)
         image = torch.zeros(spec.shape, dtype=getattr(torch, spec.dtype), device=GPU)
         options: dict[str, Any] = {"inputs": [image], "workspace_size": workspace, "disable_tf32": True}
         # The default from 2.10 on; the only way, without an option, from 2.13 on.
@@ -119,9 +116,7 @@ def save_compiled(compiled: Compiled, spec: InputSpec, path: Path) -> None:
     Raises:
         ValueError: Torch-TensorRT cannot write it.
     """
-    compiler = import_torch_tensorrt()
-    import torch
-
+    compiler, torch = import_torch_tensorrt(), importlib.import_module("torch")
     image = torch.zeros(spec.shape, dtype=getattr(torch, spec.dtype), device=GPU)
     try:
         compiler.save(compiled.module, str(path), inputs=[image])
